@@ -2,8 +2,8 @@
 
 use kube::Client;
 
-use super::definition::definition;
-use super::dialect::Dialect;
+use super::api::definition::definition;
+use super::api::dialect::Dialect;
 use crate::calls::CallError;
 use crate::install::{self, InstallError, knows};
 

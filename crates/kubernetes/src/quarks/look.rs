@@ -9,13 +9,14 @@ use engine::trigger::{
 };
 use jiff::Timestamp;
 
-use super::dialect::Dialect;
-use super::reference::{Reference, To};
-use super::resource::Resource;
-use super::retention::{Disposal, disposals};
-use super::seen::{JobEnd, SeenJob};
-use super::table::{Entry, Key, Table};
-use super::{ending, inputs};
+use super::api::dialect::Dialect;
+use super::api::inputs;
+use super::api::reference::{Reference, To};
+use super::api::resource::Resource;
+use super::job::ending;
+use super::job::retention::{Disposal, disposals};
+use super::state::seen::{JobEnd, SeenJob};
+use super::state::table::{Entry, Key, Table};
 
 /// How long what a run has left is not let in before another may take the run's place: a right that is about to be
 /// given, or a webhook that is, is no reason to lose it.

@@ -6,7 +6,7 @@ use engine::trigger::Run;
 
 use super::Controller;
 use super::install::install;
-use super::table::Key;
+use super::state::table::Key;
 use crate::calls::CallError;
 
 /// How long after it was applied one is not applied again: the API server takes it up a moment later.

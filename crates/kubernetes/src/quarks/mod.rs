@@ -6,63 +6,24 @@
 //!               └──────────────── what the API server answered ─────────────────┘
 //! ```
 //!
+//! What stands on what: what users write (`api`), what is known of that and of the cluster (`state`), what a run leaves
+//! (`output`), its Job (`job`), and one look at all of it and what follows (`look`, `step`).
+//!
 //! A run costs five writes: its record, its Job, its Secret, its outcome, and the removal of the Job. It is
 //! recorded in the same write that takes its trigger from the spec, its Job's name derives from its number,
 //! and each step can be done again by whoever comes after: no trigger is lost, none makes two runs.
 
-mod begin;
-mod bounds;
-mod capture;
+mod api;
 mod counts;
-mod deeds;
-mod definition;
-mod dialect;
-mod dispose;
-mod document;
-mod ending;
-mod follows;
-mod held;
-mod inherit;
-mod inputs;
 mod install;
-mod keep;
-mod lint;
-mod logs;
+mod job;
 mod look;
-mod manifest;
 mod mend;
-mod namesakes;
-mod naming;
-mod noted;
 mod output;
-mod overdue;
-mod peers;
-mod pods;
-mod reference;
-mod report;
-mod resource;
-mod retention;
-mod room;
-mod schedule;
-mod seen;
-mod selecting;
-mod several;
-mod shape;
-mod shown;
-mod sidecars;
-mod status;
+mod state;
 mod step;
-mod strays;
-mod table;
-mod target;
 mod tell;
-mod tend;
-mod trouble;
-mod undone;
-mod unread;
 pub mod view;
-mod watch;
-mod writes;
 
 #[cfg(test)]
 mod tests;
@@ -80,15 +41,15 @@ use kube::api::Api;
 use serde_json::Value;
 use tokio::task::JoinSet;
 
+pub use self::api::definition::definition;
+pub use self::api::dialect::{Dialect, VERSION};
+pub use self::api::lint::faults;
 use self::counts::Counters;
 pub use self::counts::Counts;
-pub use self::definition::definition;
-pub use self::dialect::{Dialect, VERSION};
-use self::held::Digest;
 pub use self::install::install;
-pub use self::lint::faults;
-use self::logs::Logs;
-use self::table::Table;
+use self::output::logs::Logs;
+use self::state::object::{Digest, content};
+use self::state::table::{Key, Table};
 use crate::calls::call;
 use crate::lease::Lead;
 use crate::own;
@@ -194,7 +155,7 @@ pub struct Controller {
     /// Those that the API server knows, as far as it has said.
     dialects: tokio::sync::watch::Sender<Vec<Dialect>>,
     table: Mutex<Table>,
-    queue: Arc<Queue<table::Key>>,
+    queue: Arc<Queue<Key>>,
     counters: Counters,
     /// Whether this is the one that acts.
     leads: AtomicBool,
@@ -246,7 +207,7 @@ impl Controller {
         let table = Mutex::new(table);
         let agent = settings.delivery.config_map().map(agents::config_map).transpose();
         let agent = agent.map_err(|error| QuarksError::Agent(error.to_string()))?;
-        let agent = agent.as_ref().map(held::content);
+        let agent = agent.as_ref().map(content);
         let queue = Arc::default();
         Ok(Arc::new(Self {
             client,

@@ -9,16 +9,18 @@ use k8s_openapi::api::batch::v1::Job;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::{Value, json};
 
-use super::document::Document;
+use super::Controller;
+use super::api::document::Document;
+use super::api::resource::{RUNS, Resource, Written, word};
+use super::api::room::with_remedy;
+use super::api::status;
+use super::api::unread::unwritable;
+use super::api::{lint, naming};
+use super::job::trouble::Trouble;
 use super::look::Look;
-use super::resource::{RUNS, Resource, Written, word};
-use super::room::with_remedy;
-use super::seen::SeenJob;
-use super::table::Key;
-use super::trouble::Trouble;
-use super::undone::{self, Undone};
-use super::unread::unwritable;
-use super::{Controller, lint, naming, status};
+use super::output::undone::{self, Undone};
+use super::state::seen::SeenJob;
+use super::state::table::Key;
 use crate::calls::{CallError, call, find};
 use crate::queue::Looked;
 use crate::resources::time;
@@ -180,7 +182,7 @@ impl Controller {
             Some(Wait::Numbers) => vec![format!(
                 "no number is left for another run: somebody has written that of the last; remove the annotation {}, and \
                  status.history and status.record with it",
-                super::resource::RUNS
+                super::api::resource::RUNS
             )],
             // And what that waits for: it may never end by itself.
             Some(Wait::Run) => {

@@ -6,9 +6,10 @@
 use engine::trigger::{Outcome, Record, Run, Trigger};
 use k8s_openapi::api::core::v1::Event;
 
-use super::output::Wanted;
-use super::resource::Resource;
-use super::{Controller, naming};
+use super::Controller;
+use super::api::naming;
+use super::api::resource::Resource;
+use super::output::objects::Wanted;
 use crate::events::{Told, warning, write};
 use crate::resources::time;
 

@@ -10,10 +10,10 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 use kube::api::DynamicObject;
 use serde_json::Value;
 
-use super::capture::SIDECAR;
-use super::dialect::Dialect;
-use super::naming;
-use super::resource::{Ended, Resource, word};
+use super::api::dialect::Dialect;
+use super::api::naming;
+use super::api::resource::{Ended, Resource, word};
+use super::output::capture::SIDECAR;
 use crate::runner::delivery::DIRECTORY;
 
 /// A QuarksJob or an ExtendedJob, as it was read.

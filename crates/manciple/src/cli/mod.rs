@@ -128,6 +128,7 @@ const NO_TRIAL: &str =
     "instances whose ids begin with conformance- may be left at the broker, and their bindings";
 
 /// How long a command that asks a broker goes on.
+#[derive(Clone, Copy)]
 struct Limits {
     /// The longest that a single request may take.
     request: Duration,

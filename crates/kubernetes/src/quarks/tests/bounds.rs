@@ -7,12 +7,12 @@ use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use serde_json::{Value, json};
 
-use crate::quarks::dialect::Dialect;
-use crate::quarks::document::Document;
-use crate::quarks::resource::{RUNS, Resource};
-use crate::quarks::seen::SeenJob;
-use crate::quarks::table::Table;
-use crate::quarks::unread::unwritable;
+use crate::quarks::api::dialect::Dialect;
+use crate::quarks::api::document::Document;
+use crate::quarks::api::resource::{RUNS, Resource};
+use crate::quarks::api::unread::unwritable;
+use crate::quarks::state::seen::SeenJob;
+use crate::quarks::state::table::Table;
 
 const AT: &str = "2026-01-01T00:00:00Z";
 

@@ -7,9 +7,9 @@ use jiff::Timestamp;
 use kube::api::DynamicObject;
 use serde_json::json;
 
-use crate::quarks::dialect::Dialect;
-use crate::quarks::resource::Resource;
-use crate::quarks::table::{Key, Table};
+use crate::quarks::api::dialect::Dialect;
+use crate::quarks::api::resource::Resource;
+use crate::quarks::state::table::{Key, Table};
 
 /// One of this name, in this namespace, that waits for these.
 fn resource(namespace: &str, name: &str, others: &[&str]) -> Resource {

@@ -3,9 +3,9 @@
 use kube::api::DynamicObject;
 use serde_json::{Value, json};
 
-use crate::quarks::dialect::Dialect;
-use crate::quarks::resource::{RUNS, Resource};
-use crate::quarks::status;
+use crate::quarks::api::dialect::Dialect;
+use crate::quarks::api::resource::{RUNS, Resource};
+use crate::quarks::api::status;
 use crate::quarks::view::View;
 
 /// One of whose three runs the second is recorded as going on, with this status.

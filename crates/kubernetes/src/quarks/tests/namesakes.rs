@@ -8,12 +8,12 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::DynamicObject;
 use serde_json::{Value, json};
 
-use crate::quarks::dialect::Dialect;
-use crate::quarks::held::Object;
-use crate::quarks::namesakes::GRACE;
-use crate::quarks::resource::Resource;
-use crate::quarks::seen::SeenJob;
-use crate::quarks::table::Table;
+use crate::quarks::api::dialect::Dialect;
+use crate::quarks::api::resource::Resource;
+use crate::quarks::state::namesakes::GRACE;
+use crate::quarks::state::object::Object;
+use crate::quarks::state::seen::SeenJob;
+use crate::quarks::state::table::Table;
 
 /// The one of this uid.
 fn resource(uid: &str, version: u32) -> Resource {

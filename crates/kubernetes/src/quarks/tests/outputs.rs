@@ -4,11 +4,11 @@ use serde_json::json;
 
 use super::*;
 use crate::quarks::Dialect;
-use crate::quarks::output::{Kept, MAX_SECRET_BYTES, kept};
-use crate::quarks::reference::{Kind, To};
-use crate::quarks::resource::Resource;
-use crate::quarks::seen::{SeenJob, SeenPod};
-use crate::quarks::table::Table;
+use crate::quarks::api::reference::{Kind, To};
+use crate::quarks::api::resource::Resource;
+use crate::quarks::output::objects::{Kept, MAX_SECRET_BYTES, kept};
+use crate::quarks::state::seen::{SeenJob, SeenPod};
+use crate::quarks::state::table::Table;
 use agent::Content;
 use engine::trigger::Work;
 

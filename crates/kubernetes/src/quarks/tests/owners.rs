@@ -6,13 +6,14 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use serde_json::{Value, json};
 
-use crate::quarks::dialect::Dialect;
-use crate::quarks::held::{Object, Objects};
-use crate::quarks::output::Wanted;
-use crate::quarks::reference::Kind;
-use crate::quarks::resource::Resource;
-use crate::quarks::table::Table;
-use crate::quarks::writes::{Step, step};
+use crate::quarks::api::dialect::Dialect;
+use crate::quarks::api::reference::Kind;
+use crate::quarks::api::resource::Resource;
+use crate::quarks::output::objects::Wanted;
+use crate::quarks::output::writes::{Step, step};
+use crate::quarks::state::held::Objects;
+use crate::quarks::state::object::Object;
+use crate::quarks::state::table::Table;
 
 /// A QuarksJob `a` that refers to this Secret, and whose output fans out into such as are named `all-…`.
 fn fans_out(secret: &str) -> Resource {

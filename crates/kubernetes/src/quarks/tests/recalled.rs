@@ -8,14 +8,14 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::DynamicObject;
 use serde_json::{Value, json};
 
-use crate::quarks::dialect::Dialect;
-use crate::quarks::held::Object;
+use crate::quarks::api::dialect::Dialect;
+use crate::quarks::api::reference::{Kind, To};
+use crate::quarks::api::resource::{RUNS, Resource};
+use crate::quarks::api::status;
 use crate::quarks::look::{Look, recalled};
-use crate::quarks::reference::{Kind, To};
-use crate::quarks::resource::{RUNS, Resource};
-use crate::quarks::seen::SeenJob;
-use crate::quarks::status;
-use crate::quarks::table::Table;
+use crate::quarks::state::object::Object;
+use crate::quarks::state::seen::SeenJob;
+use crate::quarks::state::table::Table;
 
 const AT: &str = "2026-01-01T00:00:00Z";
 const HOURLY: &str = "0 * * * *";
@@ -327,7 +327,7 @@ fn a_template_that_made_no_job_leaves_once_to_the_next_that_is_applied() {
         run
     };
     let known = resource(&object("u", None, &json!({})));
-    let digest = crate::quarks::noted::digest(&known.spec());
+    let digest = crate::quarks::job::noted::digest(&known.spec());
     let open = json!([{"id": 2, "trigger": "once", "at": AT}]);
     for (name, history, open, once) in [
         ("its Job was refused", vec![refused(1)], json!([]), false),

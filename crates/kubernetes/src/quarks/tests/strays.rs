@@ -7,10 +7,10 @@ use kube::api::DynamicObject;
 use serde_json::{Value, json};
 
 use super::pods::pod;
-use crate::quarks::dialect::Dialect;
-use crate::quarks::resource::Resource;
-use crate::quarks::seen::{SeenJob, SeenPod};
-use crate::quarks::table::{Key, Table, Watched};
+use crate::quarks::api::dialect::Dialect;
+use crate::quarks::api::resource::Resource;
+use crate::quarks::state::seen::{SeenJob, SeenPod};
+use crate::quarks::state::table::{Key, Table, Watched};
 
 /// A QuarksJob that runs, and of which these runs have ended.
 fn resource(version: u64, ended: &[u64]) -> Resource {

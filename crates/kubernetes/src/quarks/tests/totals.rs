@@ -4,8 +4,8 @@ use agent::Content;
 use serde_json::{Value, json};
 
 use crate::quarks::Dialect;
-use crate::quarks::bounds::{Beyond, MAX_RUN_BYTES, MAX_RUN_OBJECTS, Taken};
-use crate::quarks::output::{Kept, kept};
+use crate::quarks::output::bounds::{Beyond, MAX_RUN_BYTES, MAX_RUN_OBJECTS, Taken};
+use crate::quarks::output::objects::{Kept, kept};
 
 /// What is kept of a container that leaves each of these texts in a file, with this annotation of what each becomes.
 fn of(files: &[String], fans_out: bool, note: &str) -> Kept {

@@ -4,10 +4,11 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::DynamicObject;
 use serde_json::json;
 
-use crate::quarks::dialect::Dialect;
-use crate::quarks::held::{Object, Objects};
-use crate::quarks::resource::Resource;
-use crate::quarks::table::Table;
+use crate::quarks::api::dialect::Dialect;
+use crate::quarks::api::resource::Resource;
+use crate::quarks::state::held::Objects;
+use crate::quarks::state::object::Object;
+use crate::quarks::state::table::Table;
 
 /// A QuarksJob of this name, which refers to this Secret.
 fn follower(name: &str, refers: &str) -> Resource {

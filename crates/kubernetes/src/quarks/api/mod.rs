@@ -1,0 +1,17 @@
+//! A QuarksJob or an ExtendedJob as users write it and read it: its definition, how its spec is read, what is wrong with
+//! that, and its status. Nothing here asks anybody.
+
+pub(super) mod definition;
+pub(super) mod dialect;
+pub(super) mod document;
+pub(super) mod inputs;
+pub(super) mod lint;
+pub(super) mod naming;
+pub(super) mod reference;
+pub(super) mod resource;
+pub(super) mod room;
+pub(super) mod schedule;
+pub(super) mod selecting;
+pub(super) mod shape;
+pub(super) mod status;
+pub(super) mod unread;

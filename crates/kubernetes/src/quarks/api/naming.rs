@@ -1,0 +1,164 @@
+//! Names that derive from what users wrote, as the original derived them; where it made names that no API
+//! server takes, ours are taken.
+
+use data_encoding::HEXLOWER;
+use engine::trigger::Run;
+
+use crate::names;
+
+/// The longest label value, and name of a container or a volume.
+const LABEL: usize = 63;
+/// The longest name of most objects.
+const SUBDOMAIN: usize = 253;
+/// What follows it of a first version, and of one of a large number. What has room for the first is named as the original
+/// named it.
+const FIRST_VERSION: usize = "-v1".len();
+const VERSION: usize = "-v999999".len();
+/// How much of a job's name its Jobs' names begin with.
+const STEM: usize = 39;
+/// The same of two names.
+const HALF_STEM: usize = 19;
+
+/// The name of the Job of a run. One that is for a pod names the first characters of both.
+pub(crate) fn of_run(name: &str, uid: &str, run: &Run) -> String {
+    let Some(pod) = &run.pod else { return job(name, uid, run.id) };
+    let (stem, of_pod) = (stem(name, HALF_STEM), stem(&pod.name, HALF_STEM));
+    format!("{stem}-{of_pod}-{}", hash([uid, &run.id.to_string()]))
+}
+
+/// The name of the Job of a run: as many of the first 39 characters as can stand there, and 16 hexadecimal
+/// digits that only this run has.
+pub(crate) fn job(name: &str, uid: &str, run: u64) -> String {
+    format!("{}-{}", stem(name, STEM), hash([uid, &run.to_string()]))
+}
+
+/// The beginning of a name, after which a dash can stand.
+fn stem(name: &str, most: usize) -> &str {
+    name[..name.floor_char_boundary(most)].trim_end_matches(['.', '-'])
+}
+
+/// The name of what tells of something that has happened: one for each.
+pub(crate) fn event(name: &str, uid: &str, reason: &str, of: &str) -> String {
+    format!("{}.{}", stem(name, SUBDOMAIN - 17), hash([uid, reason, of]))
+}
+
+/// A name as a label's value.
+pub(crate) fn label(name: &str) -> String {
+    bounded(name, LABEL)
+}
+
+/// Lower case letters, digits and dashes: of a volume, and of what becomes a label.
+pub(crate) fn sanitize(text: &str) -> String {
+    bounded(&kept(text, |character| character == '-'), LABEL)
+}
+
+/// The same with dots: of a Secret, or of what all versions of one have in common, which leaves room for their numbers.
+pub(crate) fn sanitize_subdomain(text: &str, versioned: bool) -> String {
+    let text = kept(text, |character| matches!(character, '-' | '.'));
+    match versioned {
+        true if text.len() > SUBDOMAIN - FIRST_VERSION => bounded(&text, SUBDOMAIN - VERSION),
+        _ => bounded(&text, SUBDOMAIN),
+    }
+}
+
+/// The name of what a key fans out into: what cannot stand there goes from the whole, as in the original.
+pub(crate) fn fanned(name: &str, key: &str, versioned: bool) -> String {
+    sanitize_subdomain(&format!("{name}-{key}"), versioned)
+}
+
+/// What all of these names begin with, however long their keys are.
+pub(crate) fn fanned_beginning(name: &str) -> String {
+    let mut one = kept(&format!("{name}-x"), |character| matches!(character, '-' | '.'));
+    one.pop();
+    one.truncate(SUBDOMAIN / 2);
+    one
+}
+
+fn kept(text: &str, also: impl Fn(char) -> bool) -> String {
+    let text = text.replace('_', "-").to_lowercase();
+    let good = |character: &char| {
+        character.is_ascii_lowercase() || character.is_ascii_digit() || also(*character)
+    };
+    let text: String = text.chars().filter(good).collect();
+    text.trim_matches(['-', '.']).to_owned()
+}
+
+/// One that is too long keeps its beginning, and what tells it from others.
+fn bounded(text: &str, most: usize) -> String {
+    match text.len() <= most {
+        true => text.to_owned(),
+        false => format!("{}-{}", stem(text, most - 17), hash([text])),
+    }
+}
+
+pub(crate) fn hash<'a>(parts: impl IntoIterator<Item = &'a str>) -> String {
+    HEXLOWER.encode(&names::digest(parts).as_ref()[..8])
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn names_are_those_under_which_there_is_something() {
+        let of_pod = json!({
+            "id": 1, "trigger": "pod-state", "at": "", "pod": {"name": "web-0", "uid": "p"},
+        });
+        let of_pod: Run = serde_json::from_value(of_pod).unwrap();
+        let long = format!("{}-40dc849865f2b3e9", "a".repeat(46));
+        for (name, expected) in [
+            (job("errand", "uid", 1), "errand-3658ab2b45bfd6ae"),
+            (of_run("errand", "uid", &of_pod), "errand-web-0-3658ab2b45bfd6ae"),
+            (event("errand", "uid", "Failed", "1"), "errand.5ad5aa1689699a6e"),
+            (label(&"a".repeat(80)), long.as_str()),
+        ] {
+            assert_eq!(name, expected);
+        }
+    }
+
+    #[test]
+    fn a_job_has_a_name_of_its_own_for_each_run() {
+        let first = job("errand", "uid", 1);
+        let digits = first.strip_prefix("errand-").unwrap();
+        let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+        assert!(digits.len() == 16 && digits.bytes().all(is_digit), "{first}");
+        assert_eq!(first, job("errand", "uid", 1));
+        assert_ne!(first, job("errand", "uid", 2));
+        assert_ne!(first, job("errand", "other", 1));
+    }
+
+    #[test]
+    fn d17_a_cut_name_does_not_end_in_a_dot() {
+        let name = format!("{}.{}", "a".repeat(38), "b".repeat(30));
+        let job = job(&name, "uid", 1);
+        assert!(job.starts_with(&format!("{}-", "a".repeat(38))), "{job}");
+        assert!(job.len() <= 56);
+    }
+
+    #[test]
+    fn d17_a_long_name_is_a_label() {
+        let (one, other) = ("a".repeat(80), format!("{}b", "a".repeat(79)));
+        assert_eq!(label(&one).len(), 63);
+        assert_ne!(label(&one), label(&other));
+        assert_eq!(label("short"), "short");
+    }
+
+    #[test]
+    fn what_becomes_a_name_is_sanitized_as_before() {
+        for (text, expected) in [("1.0", "10"), ("Value_A", "value-a"), ("-x-", "x"), ("ü", "")] {
+            assert_eq!(sanitize(text), expected, "{text}");
+        }
+        assert_eq!(sanitize_subdomain("Foo_bar.baz", false), "foo-bar.baz");
+        assert_eq!(sanitize_subdomain(&"x".repeat(300), false).len(), 253);
+    }
+
+    #[test]
+    fn the_longest_name_of_a_versioned_one_has_room_for_its_number() {
+        let (longest, another) = ("x".repeat(250), format!("{}y", "x".repeat(250)));
+        assert_eq!(sanitize_subdomain(&longest, true), longest);
+        assert_ne!(sanitize_subdomain(&another, true), another);
+        assert!(format!("{}-v999999", sanitize_subdomain(&another, true)).len() <= SUBDOMAIN);
+    }
+}

@@ -1,0 +1,151 @@
+//! Which pods a selector means, as the first releases of ExtendedJobs read it.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::core::{Selector, SelectorExt as _};
+use serde::Deserialize as _;
+use serde_json::{Value, json};
+
+/// A selector that was read.
+#[derive(Debug, Clone)]
+pub(crate) struct Selecting {
+    selector: Selector,
+    /// What a selector of Kubernetes cannot say.
+    bounds: Vec<Bound>,
+}
+
+/// A label that has to be a number beyond this one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Bound {
+    label: String,
+    is_lower: bool,
+    number: i64,
+}
+
+impl Selecting {
+    /// Reads one. Without any it is each pod, as in the original. Otherwise why not.
+    pub(crate) fn read(selector: &Value) -> Result<Self, String> {
+        let selector = if selector.is_null() { &json!({}) } else { selector };
+        if !selector.is_object() {
+            return Err("has to be an object: say matchLabels".to_owned());
+        }
+        let mut selector = respelled(selector);
+        let bounds = bounds(&mut selector)?;
+        let read = LabelSelector::deserialize(selector).map_err(|error| error.to_string())?;
+        let selector = Selector::try_from(read).map_err(|error| error.to_string())?;
+        Ok(Self { selector, bounds })
+    }
+
+    pub(crate) fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
+        self.selector.matches(labels) && self.bounds.iter().all(|bound| bound.holds(labels))
+    }
+}
+
+impl Bound {
+    fn holds(&self, labels: &BTreeMap<String, String>) -> bool {
+        let is = labels.get(&self.label).and_then(|label| label.parse::<i64>().ok());
+        is.is_some_and(|is| if self.is_lower { is > self.number } else { is < self.number })
+    }
+}
+
+/// Takes `gt` and `lt` out of a selector.
+fn bounds(selector: &mut Value) -> Result<Vec<Bound>, String> {
+    let Some(all) = selector["matchExpressions"].as_array_mut() else { return Ok(Vec::new()) };
+    let mut found = Vec::new();
+    let is_bound = |wanted: &Value| matches!(wanted["operator"].as_str(), Some("gt" | "lt"));
+    for wanted in all.extract_if(.., |wanted| is_bound(wanted)) {
+        let label = wanted["key"].as_str().ok_or("matchExpressions: each has a key")?.to_owned();
+        let number = match wanted["values"].as_array().map(Vec::as_slice) {
+            Some([Value::String(one)]) => one.parse().ok(),
+            _ => None,
+        };
+        let number = number.ok_or_else(|| {
+            format!(
+                "matchExpressions: gt and lt have one value, which is an integer: {label} has not"
+            )
+        })?;
+        found.push(Bound { label, is_lower: wanted["operator"] == "gt", number });
+    }
+    Ok(found)
+}
+
+/// A selector with its operators as Kubernetes spells them: the original had those of `kubectl`'s selectors.
+fn respelled(selector: &Value) -> Value {
+    let mut selector = selector.clone();
+    for wanted in selector["matchExpressions"].as_array_mut().into_iter().flatten() {
+        let operator = match wanted["operator"].as_str() {
+            Some("in" | "=" | "==") => "In",
+            Some("notin" | "!=") => "NotIn",
+            Some("exists") => "Exists",
+            Some("!") => "DoesNotExist",
+            _ => continue,
+        };
+        wanted["operator"] = operator.into();
+    }
+    selector
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether a pod with this label is followed.
+    fn follows(operator: &str, values: &Value, value: &str) -> bool {
+        let wanted = json!([{"key": "env", "operator": operator, "values": values}]);
+        let selector = json!({"matchLabels": {}, "matchExpressions": wanted});
+        Selecting::read(&selector)
+            .unwrap()
+            .selects(&BTreeMap::from([("env".to_owned(), value.to_owned())]))
+    }
+
+    #[test]
+    fn operators_may_be_spelled_as_the_original_had_them() {
+        for (operator, values, a, b) in [
+            ("In", json!(["a"]), true, false),
+            ("in", json!(["a"]), true, false),
+            ("=", json!(["a"]), true, false),
+            ("==", json!(["a"]), true, false),
+            ("NotIn", json!(["a"]), false, true),
+            ("notin", json!(["a"]), false, true),
+            ("!=", json!(["a"]), false, true),
+            ("exists", json!(null), true, true),
+            ("!", json!(null), false, false),
+        ] {
+            let found = (follows(operator, &values, "a"), follows(operator, &values, "b"));
+            assert_eq!(found, (a, b), "{operator}");
+        }
+    }
+
+    #[test]
+    fn a_label_may_have_to_be_a_number_beyond_another() {
+        for (operator, number, is_followed) in [
+            ("gt", "3", ["4", "20"].as_slice()),
+            ("lt", "3", &["-1", "2"]),
+            ("gt", "-2", &["-1", "2", "3", "4", "20"]),
+        ] {
+            let all = ["-1", "2", "3", "4", "20", "3.5", "four", ""];
+            let found: Vec<_> = all
+                .into_iter()
+                .filter(|value| follows(operator, &json!([number]), value))
+                .collect();
+            assert_eq!(found, is_followed, "{operator} {number}");
+        }
+        // Beside others, and of another label.
+        let wanted = json!([{"key": "index", "operator": "gt", "values": ["0"]},
+            {"key": "env", "operator": "in", "values": ["a"]}]);
+        let both = Selecting::read(&json!({"matchExpressions": wanted})).unwrap();
+        for (index, env, is_selected) in
+            [("1", "a", true), ("0", "a", false), ("1", "b", false), ("", "a", false)]
+        {
+            let labels = [("index", index), ("env", env)];
+            let labels = labels.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+            assert_eq!(both.selects(&labels), is_selected, "{labels:?}");
+        }
+        for values in [json!(null), json!([]), json!(["1", "2"]), json!(["x"]), json!([1])] {
+            let wanted = json!([{"key": "index", "operator": "lt", "values": values}]);
+            let why = Selecting::read(&json!({"matchExpressions": wanted})).unwrap_err();
+            assert!(why.starts_with("matchExpressions: gt and lt have one value"), "{why}");
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! Begins the work of a run: makes its Job, and what its pods mount.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError};
+
+use engine::trigger::{Outcome, Run};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::PostParams;
+use serde_json::Value;
+
+use super::manifest;
+use crate::calls::{CallError, call, find, valueless};
+use crate::quarks::Controller;
+use crate::quarks::api::reference::{Kind, base};
+use crate::quarks::api::resource::{INVALID, REFUSED, Resource};
+use crate::quarks::api::{inputs, naming};
+use crate::quarks::output::capture::Means;
+use crate::quarks::output::objects::without_nulls;
+use crate::quarks::state::table::Key;
+use crate::runner::agents;
+
+impl Controller {
+    /// Makes the Job of a run, unless it is there or the run is over.
+    pub(crate) async fn start(
+        &self,
+        key: &Key,
+        resource: &Resource,
+        run: &Run,
+    ) -> Result<(), CallError> {
+        // First of all: it may take long, and who leads after it may have lost the lead meanwhile.
+        if resource.has_output {
+            self.bring_agent(&key.namespace).await?;
+        }
+        // Whoever has recorded it may have carried it out, and what is known of that may be old.
+        if !self.table().was_recorded_here(resource, run.id) {
+            self.refresh(key).await?;
+            let known = self.table().get(key).and_then(|entry| entry.resource.clone());
+            if !known.is_some_and(|it| it.uid == resource.uid && it.is_open(run.id)) {
+                return Ok(());
+            }
+        }
+        match self.job_of(resource, run) {
+            Ok(job) => self.send(key, resource, run, &job).await,
+            Err(outcome) => {
+                self.table().kept(resource, run.id, outcome);
+                Ok(())
+            }
+        }
+    }
+
+    /// The Job of a run, proved to be ours.
+    ///
+    /// # Errors
+    /// As the outcome of the run: its template makes no Job.
+    fn job_of(&self, resource: &Resource, run: &Run) -> Result<Value, Outcome> {
+        let means = Means {
+            delivery: &self.settings.delivery,
+            key: self.keys.newest(),
+            native_sidecars: self.native_sidecars,
+            wraps: self.settings.wraps,
+            resources: self.settings.agent_resources.as_ref(),
+        };
+        let newest = self.newest(resource, run);
+        let mut job = manifest::of_run(resource, run, &means, |base| newest.get(base).copied())?;
+        let name = naming::of_run(&resource.name, &resource.uid, run);
+        let annotations = &mut job["metadata"]["annotations"];
+        self.table().prove(&resource.namespace, &name, &resource.uid, annotations);
+        assert_is_job(&job)?;
+        Ok(job)
+    }
+
+    /// The newest version of each versioned Secret that the pod of a run may name, by what the names of its versions have
+    /// in common. All of one moment, and known before the Job is made: that takes longer than others should wait.
+    fn newest(&self, resource: &Resource, run: &Run) -> BTreeMap<String, u64> {
+        let told = inputs::references_of(&Value::Array(run.inputs.clone()));
+        let table = self.table();
+        let referred = resource.references.iter().chain(&told);
+        let bases = referred.filter_map(|it| base(&it.name));
+        let newest = |base: &str| Some(table.objects.newest(&resource.namespace, base)?.0);
+        bases.filter_map(|base| Some((base.to_owned(), newest(base)?))).collect()
+    }
+
+    /// Sends the Job of a run, and takes up what the API server answers.
+    async fn send(
+        &self,
+        key: &Key,
+        resource: &Resource,
+        run: &Run,
+        job: &Value,
+    ) -> Result<(), CallError> {
+        // A Job that is made after another has carried the run out, and removed its own, would be a second one. So it
+        // is made while nobody else may, or not at all.
+        let left = self.leads_for();
+        if left.is_zero() {
+            return Err(CallError::NoAnswer("another may lead by now".to_owned()));
+        }
+        let made = tokio::time::timeout(left, self.make(key, job)).await;
+        match made.unwrap_or_else(|_| Err(CallError::NoAnswer("while it leads".to_owned()))) {
+            Ok(job) => {
+                self.counters.started.add();
+                self.table().learn_answer(&job);
+            }
+            Err(CallError::Exists) => self.adopt(key, resource, run).await?,
+            Err(CallError::Invalid(why)) => {
+                self.table().kept(resource, run.id, Outcome::failed(REFUSED, why));
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// As it is: members that we do not know are the API server's to judge.
+    async fn make(&self, key: &Key, job: &Value) -> Result<Job, CallError> {
+        let path = format!("/apis/batch/v1/namespaces/{}/jobs", key.namespace);
+        let invalid = |error: &dyn std::fmt::Display| CallError::Invalid(error.to_string());
+        let body = serde_json::to_vec(job).map_err(|error| invalid(&error))?;
+        let request = kube::core::Request::new(path).create(&PostParams::default(), body);
+        let request = request.map_err(|error| invalid(&error))?;
+        call(self.client.request(request)).await
+    }
+
+    /// A Job of this name is there: this run's, whoever made it.
+    async fn adopt(&self, key: &Key, resource: &Resource, run: &Run) -> Result<(), CallError> {
+        let name = naming::of_run(&resource.name, &resource.uid, run);
+        let found = find(self.api::<Job>(&key.namespace).get(&name)).await?;
+        let Some(found) = found else { return Err(CallError::Conflict) };
+        let mut table = self.table();
+        match table.seen_job(&found).filter(|job| job.owner == resource.uid) {
+            Some(job) => {
+                table.learn_job(job);
+            }
+            None => {
+                let why = format!(
+                    "a Job {name} is there that is not ours: delete it, then trigger again"
+                );
+                // One of before the key was lost, maybe: that of `once` may have run.
+                table.kept(resource, run.id, Outcome::failed("JobTaken", why));
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the agent's ConfigMap, if it is not there: somebody may have removed it. One of its name that holds something
+    /// else is somebody's own, and would be run.
+    pub(crate) async fn bring_agent(&self, namespace: &Arc<str>) -> Result<(), CallError> {
+        let Some(agent) = self.settings.delivery.config_map() else { return Ok(()) };
+        let is_there = || {
+            let table = self.table();
+            let known = table.objects.get(namespace, Kind::ConfigMap, agent.name());
+            match (known, &self.agent) {
+                (Some(known), Some(content)) => known.has(content),
+                _ => table.agents.contains(namespace),
+            }
+        };
+        if is_there() {
+            return Ok(());
+        }
+        // Whoever comes meanwhile waits for this one.
+        let making = {
+            let mut all = self.agents.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(all.entry(Arc::clone(namespace)).or_default())
+        };
+        let _making = making.lock().await;
+        let made = match is_there() {
+            true => Ok(()),
+            false => agents::make(&self.api::<ConfigMap>(namespace), agent).await.map(|()| {
+                self.table().agents.insert(Arc::clone(namespace));
+            }),
+        };
+        // Namespaces come and go. Whoever waits has the lock itself.
+        self.agents.lock().unwrap_or_else(PoisonError::into_inner).remove(namespace);
+        made
+    }
+}
+
+/// Asserts that this can be read as a Job. To an API server `null` is as good as nothing, wherever it stands.
+///
+/// # Errors
+/// As the outcome of its run, which names the member that is wrong, without its value.
+fn assert_is_job(job: &Value) -> Result<(), Outcome> {
+    let read: Result<Job, _> = serde_path_to_error::deserialize(&without_nulls(job));
+    read.map(drop).map_err(|error| {
+        let (path, expected) = (error.path(), valueless(error.inner()));
+        let why = format!("spec.template: of its Job, {path}: {expected}");
+        Outcome::failed(INVALID, why)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_template_that_makes_no_job_is_told_of_by_the_member_that_is_wrong() {
+        let with = |spec: Value| json!({"metadata": {"name": "a"}, "spec": spec});
+        let pod = |pod: Value| with(json!({"template": {"spec": pod}}));
+        let of_env = |value: Value| {
+            let env = json!([{"name": "e", "value": value}]);
+            pod(json!({"containers": [{"name": "c", "env": env}]}))
+        };
+        for (name, job, path) in [
+            ("a Job", pod(json!({"containers": [{"name": "c"}]})), None),
+            (
+                "nothing, where Helm renders what has no value",
+                with(json!({"template": {
+                    "metadata": {"annotations": {"checksum": null}, "labels": null},
+                    "spec": {
+                        "nodeSelector": {"pool": null},
+                        "containers": [{
+                            "name": "c", "args": ["-c", null], "resources": {"limits": {"cpu": null}},
+                            "env": [null, {"name": "A", "value": null}],
+                        }],
+                    },
+                }})),
+                None,
+            ),
+            ("a member that we do not know", with(json!({"template": {}, "later": 1})), None),
+            (
+                "a count in words",
+                with(json!({"template": {}, "backoffLimit": "2"})),
+                Some("spec.backoffLimit"),
+            ),
+            (
+                "a value that is no text",
+                of_env(json!(5)),
+                Some("spec.template.spec.containers[0].env[0].value"),
+            ),
+        ] {
+            let outcome = assert_is_job(&job).err();
+            let reason = outcome.as_ref().map(|it| it.reason.as_str());
+            assert_eq!(reason, path.map(|_| "TemplateInvalid"), "{name}");
+            let said = outcome.map(|it| it.message).unwrap_or_default();
+            let before = path.map(|path| format!("spec.template: of its Job, {path}: "));
+            assert!(said.starts_with(&before.unwrap_or_default()), "{name}: {said}");
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! What becomes of the Job of a run that is over: it goes, or is told how long it may stay, or what goes on in it ends.
+
+use std::time::Instant;
+
+use engine::trigger::Action;
+use k8s_openapi::api::batch::v1::Job;
+use kube::api::{DeleteParams, Patch, PatchParams, PropagationPolicy};
+use serde_json::{Value, json};
+
+use super::manifest;
+use super::retention::Disposal;
+use crate::calls::{self, CallError, call, only};
+use crate::quarks::Controller;
+use crate::quarks::state::seen::SeenJob;
+use crate::quarks::state::table::{Key, Table};
+use crate::text::Text;
+
+impl Controller {
+    /// When this has its turn among what there is to do. First the Jobs of runs that are over go, and what goes on in them:
+    /// they may be what keeps the next from beginning, as under a quota. Last those whose removal was not answered before,
+    /// for each takes long.
+    pub(crate) fn turn(&self, key: &Key, action: &Action) -> (u8, Option<Instant>) {
+        let Action::Remove(run) = *action else { return (1, None) };
+        let unanswered = self.table().unanswered(key, run);
+        (if unanswered.is_some() { 2 } else { 0 }, unanswered)
+    }
+
+    /// Its Job goes, or at least what goes on in it.
+    pub(crate) async fn remove(&self, key: &Key, run: u64) -> Result<(), CallError> {
+        let job = self.table().get(key).and_then(|entry| entry.jobs.get(&run).cloned());
+        let Some(job) = job else { return Ok(()) };
+        // Whoever leads since then may have heard that the run is over before it heard of its pods.
+        if job.outlasted && job.end.is_none() {
+            let pods = self.pods_of(&job).await?;
+            self.table().outlasted_by(key, &job, &pods);
+        }
+        let Some(disposal) = self.table().disposal(key, run) else { return Ok(()) };
+        let (done, note): (_, fn(&mut Table, &Key, &SeenJob)) = match disposal {
+            Disposal::Expires(ttl) => {
+                (self.tell_job(&job, &json!({manifest::TTL: ttl})).await, Table::expires)
+            }
+            // Kubernetes ends its pods then.
+            Disposal::Ends => {
+                (self.tell_job(&job, &json!({"activeDeadlineSeconds": 1})).await, Table::ends)
+            }
+            Disposal::LeavesPods => {
+                (self.delete_job(&job, PropagationPolicy::Orphan).await, Table::goes)
+            }
+            Disposal::TakesPods => {
+                let policy = match job.has_ended() {
+                    // Its pods first: whoever sees that the Job is gone finds none of them.
+                    true => PropagationPolicy::Foreground,
+                    // They may take long, on a dead node for ever, and the Job may be what keeps another from beginning.
+                    false => PropagationPolicy::Background,
+                };
+                (self.delete_job(&job, policy).await, Table::goes)
+            }
+        };
+        match done {
+            Ok(()) | Err(CallError::NotFound | CallError::Conflict) => {
+                note(&mut self.table(), key, &job);
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Of this one, and no other of its name.
+    async fn tell_job(&self, job: &SeenJob, spec: &Value) -> Result<(), CallError> {
+        let patch = json!({"metadata": {"uid": &*job.uid}, "spec": spec});
+        let jobs = self.api::<Text<Job>>(&job.namespace);
+        call(jobs.patch(&job.name, &PatchParams::default(), &Patch::Merge(patch))).await.map(drop)
+    }
+
+    /// The same.
+    async fn delete_job(&self, job: &SeenJob, policy: PropagationPolicy) -> Result<(), CallError> {
+        let this = only(Some(job.uid.to_string()), None);
+        let params = DeleteParams { propagation_policy: Some(policy), ..this };
+        calls::delete(&self.api::<Job>(&job.namespace), &job.name, &params).await
+    }
+}

@@ -1,0 +1,56 @@
+//! Pods of a run that Kubernetes has given up: they are told to end, and have a while for it, in which they may leave
+//! what the run is to be remembered by.
+
+use crate::quarks::state::seen::SeenPod;
+
+/// How long after its time a pod is waited for, in seconds: its kubelet has to say that it has ended.
+const SLACK: i64 = 15;
+
+/// Until when these pods of a Job that failed at this time are waited for; both in seconds since 1970. `None`: what is
+/// kept of them is there, or will never be.
+pub(crate) fn awaited<'p>(
+    failed_at: i64,
+    pods: impl Iterator<Item = &'p SeenPod> + Clone,
+) -> Option<i64> {
+    if pods.clone().any(|pod| pod.over && !pod.succeeded) {
+        return None;
+    }
+    let ending = pods.filter(|pod| !pod.over && !pod.gone);
+    let until = |pod: &SeenPod| pod.going.unwrap_or(failed_at.saturating_add(pod.grace));
+    ending.map(|pod| until(pod).saturating_add(SLACK)).max()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::quarks::tests::pod;
+
+    const FAILED_AT: i64 = 100;
+
+    fn with(code: Option<i32>, going: Option<i64>, gone: bool) -> SeenPod {
+        SeenPod { going, gone, grace: 5, ..pod(&[("c", code)], None) }
+    }
+
+    #[test]
+    fn what_is_told_to_end_is_waited_for_until_its_time_is_up() {
+        for (name, pods, until) in [
+            ("none is known", vec![], None),
+            ("one has ended", vec![with(Some(1), None, false)], None),
+            ("one is told to", vec![with(None, Some(130), false)], Some(145)),
+            ("one is to be told", vec![with(None, None, false)], Some(120)),
+            ("it is gone", vec![with(None, Some(130), true)], None),
+            (
+                "one has failed by itself, and the other is told to end",
+                vec![with(Some(1), None, false), with(None, Some(130), false)],
+                None,
+            ),
+            (
+                "one has ended well, and the other is told to end",
+                vec![with(Some(0), None, false), with(None, Some(130), false)],
+                Some(145),
+            ),
+        ] {
+            assert_eq!(awaited(FAILED_AT, pods.iter()), until, "{name}");
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! The Job of a run, from its making to its removal, and the pods that it has.
+
+pub(super) mod begin;
+pub(super) mod dispose;
+pub(super) mod ending;
+pub(super) mod inherit;
+pub(super) mod manifest;
+pub(super) mod noted;
+pub(super) mod overdue;
+pub(super) mod retention;
+pub(super) mod several;
+pub(super) mod sidecars;
+pub(super) mod tend;
+pub(super) mod trouble;

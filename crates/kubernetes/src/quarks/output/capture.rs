@@ -1,0 +1,299 @@
+//! How what containers write to `/mnt/quarks`, or print, comes home.
+//!
+//! ```text
+//! wrapped   container: agent wrap ──▶ the user's command ──▶ /mnt/quarks/*.json │ stdout ──▶ its own message
+//! sidecar   container: as it is ──▶ volume output-… ──▶ output-persist: agent gather ──▶ its message
+//! log       container: as it is ──▶ stdout and stderr, as the runtime has them in one
+//! ```
+//!
+//! A container whose command the template names is wrapped: that costs no second container, and its exit
+//! status and its output arrive together. Where an image's own entrypoint runs, which nobody knows here, a
+//! sidecar reads the files: one that the kubelet ends where the server has such, else one that is told by an
+//! annotation that the others have ended; and of what it prints there is the log. None of them has a token or
+//! needs a network.
+//!
+//! The last releases of ExtendedJob's operator read a file of one name instead of what is printed, and its examples
+//! write that: so there is a place for it too, and the file counts where there is one.
+
+use std::collections::HashSet;
+
+use agent::{GATHERING_VARIABLE, Gathering, Outputs, PublicKey, TARGET_VARIABLE};
+use serde_json::{Value, json};
+
+use super::objects::{LEFT, OutputMap, PRINTED};
+use crate::quarks::api::naming::sanitize;
+use crate::runner::delivery::{
+    DIRECTORY, Delivery, PACKED_VOLUME, Parts, VOLUME, installed, resources_of_agent, restricted,
+};
+
+/// Our sidecar, by the name that the original's had.
+pub(crate) const SIDECAR: &str = "output-persist";
+/// Says that the user's containers have ended: an annotation of a pod with a classic sidecar.
+pub(crate) const ENDED: &str = "manciple.dev/ended";
+/// The containers that a pod is over with, separated by commas: an annotation. Others may be put into it on its
+/// way to the node, and may never end.
+pub(crate) const CONTAINERS: &str = "manciple.dev/containers";
+
+/// Where users write their output.
+const OUTPUT: &str = "/mnt/quarks/";
+/// Where a classic sidecar is told, and the volume that is there.
+const TOLD: &str = "/manciple-told";
+const TOLD_VOLUME: &str = "manciple-told";
+/// The volumes that are ours, but for those of a container of the template.
+pub(crate) const VOLUMES: [&str; 3] = [VOLUME, PACKED_VOLUME, TOLD_VOLUME];
+/// The most that a kubelet takes of one termination message, in bytes, and of all those of a pod.
+const MESSAGE: usize = 4096;
+const MESSAGES: usize = 12 * 1024;
+/// How many containers others may put into a pod, to begin with, beside it or to debug it, before reports are cut.
+const OTHERS: usize = 3;
+
+/// What Jobs are made with.
+pub(crate) struct Means<'m> {
+    pub(crate) delivery: &'m Delivery,
+    pub(crate) key: PublicKey,
+    /// Whether the server knows sidecars that the kubelet ends (all of them do from 1.32 on).
+    pub(crate) native_sidecars: bool,
+    /// Whether containers may be wrapped.
+    pub(crate) wraps: bool,
+    /// Requests and limits of our sidecar, instead of ours.
+    pub(crate) resources: Option<&'m Value>,
+}
+
+/// What is gathered, and for which run.
+struct Capture<'c> {
+    run: &'c str,
+    map: &'c OutputMap,
+    means: &'c Means<'c>,
+    /// How many containers share what the kubelet takes.
+    sharers: usize,
+}
+
+/// Gives each container its place for output, and has the agent read what is mapped.
+pub(crate) fn capture_files(pod: &mut Value, run: &str, map: &OutputMap, means: &Means<'_>) {
+    let containers = list(pod, "containers");
+    let mut volumes: Vec<Value> = containers.iter_mut().map(place).collect();
+    let mapped: Vec<&Value> =
+        containers.iter().filter(|it| map.files(name(it)).is_some()).collect();
+    if !mapped.is_empty() {
+        let wraps = means.wraps && mapped.iter().all(|container| can_be_wrapped(container));
+        let mut parts = means.delivery.parts(None, false, &context(&mapped));
+        let capture = Capture { run, map, means, sharers: sharers(pod) };
+        match wraps {
+            true => capture.wrap(pod, &mut parts, |name, files| {
+                (name.to_owned(), Outputs { directory: OUTPUT.into(), files, stdout: None })
+            }),
+            false => volumes.extend(capture.watch(pod, &parts)),
+        }
+        means.delivery.choose_nodes(pod);
+        begin_with(pod, parts.init_containers);
+        volumes.extend(parts.volumes);
+    }
+    list(pod, "volumes").extend(volumes);
+}
+
+/// Has the agent take what containers print, or leave in the one file, whose commands are known. Of the others there
+/// is the log.
+pub(crate) fn capture_prints(pod: &mut Value, run: &str, map: &OutputMap, means: &Means<'_>) {
+    let without = list(pod, "containers").iter_mut().filter(|container| !has_place(container));
+    let volumes: Vec<Value> = without.map(place).collect();
+    list(pod, "volumes").extend(volumes);
+    let is_taken =
+        |container: &Value| map.files(name(container)).is_some() && can_be_wrapped(container);
+    if !means.wraps || !list(pod, "containers").iter().any(is_taken) {
+        return;
+    }
+    let taken = list(pod, "containers").iter().filter(|it| is_taken(it)).collect::<Vec<_>>();
+    let context = context(&taken);
+    let capture = Capture { run, map, means, sharers: sharers(pod) };
+    let mut parts = means.delivery.parts(None, false, &context);
+    capture.wrap(pod, &mut parts, |name, _| {
+        let (files, stdout) = (vec![LEFT.to_owned()], Some(PRINTED.to_owned()));
+        (name.to_owned(), Outputs { directory: OUTPUT.into(), files, stdout })
+    });
+    means.delivery.choose_nodes(pod);
+    begin_with(pod, parts.init_containers);
+    list(pod, "volumes").extend(parts.volumes);
+}
+
+/// Puts what brings the agent before all others, under a name that none of them has. It is told from them by what it
+/// mounts.
+fn begin_with(pod: &mut Value, mut bringing: Vec<Value>) {
+    for container in &mut bringing {
+        container["name"] = json!(free(pod, name(container)));
+    }
+    list(pod, "initContainers").splice(..0, bringing);
+}
+
+/// This name, or the first of those in its place that no container of a pod has.
+fn free(pod: &Value, wanted: &str) -> String {
+    let of = |member: &str| pod[member].as_array().into_iter().flatten().map(name);
+    let taken: HashSet<&str> = of("initContainers").chain(of("containers")).collect();
+    let ours = format!("manciple-{wanted}");
+    let numbered = (2_u64..).map(|number| format!("{ours}-{number}"));
+    let mut names = [wanted.to_owned(), ours.clone()].into_iter().chain(numbered);
+    names.find(|name| !taken.contains(name.as_str())).unwrap_or_else(|| wanted.to_owned())
+}
+
+/// What the container may do that brings the agent: nothing, and as the container whose output it is for, where that says
+/// so itself. What lets that one in lets this one in.
+fn context(mapped: &[&Value]) -> Value {
+    let mut context = restricted();
+    for member in ["runAsNonRoot", "runAsUser", "runAsGroup", "seccompProfile"] {
+        let said = mapped.first().map(|container| &container["securityContext"][member]);
+        if let Some(said) = said.filter(|said| !said.is_null()) {
+            context[member] = said.clone();
+        }
+    }
+    context
+}
+
+/// Gives a container its place for output; the volume.
+fn place(container: &mut Value) -> Value {
+    let volume = volume(container);
+    list(container, "volumeMounts").push(json!({"name": volume, "mountPath": OUTPUT}));
+    json!({"name": volume, "emptyDir": {}})
+}
+
+/// Whether a user has put something there.
+fn has_place(container: &Value) -> bool {
+    let mounts = container["volumeMounts"].as_array().into_iter().flatten();
+    let mut paths = mounts.filter_map(|mount| mount["mountPath"].as_str());
+    paths.any(|path| path.trim_end_matches('/') == OUTPUT.trim_end_matches('/'))
+}
+
+/// How many containers there will be at most, with one that brings the agent, one beside them, and those of others.
+fn sharers(pod: &mut Value) -> usize {
+    list(pod, "containers").len() + list(pod, "initContainers").len() + 2 + OTHERS
+}
+
+impl Capture<'_> {
+    /// Puts the agent around the commands that are known, of containers of which something is kept.
+    fn wrap(
+        &self,
+        pod: &mut Value,
+        parts: &mut Parts,
+        outputs: impl Fn(&str, Vec<String>) -> (String, Outputs),
+    ) {
+        for container in list(pod, "containers") {
+            let name = name(container).to_owned();
+            let Some(files) = self.files(&name).filter(|_| can_be_wrapped(container)) else {
+                continue;
+            };
+            let mut command = vec![json!(parts.program), json!("wrap"), json!("--")];
+            command.append(list(container, "command"));
+            container["command"] = Value::Array(command);
+            let env = list(container, "env");
+            env.extend(self.env(parts, [outputs(&name, files)]));
+            let own = sanitize(&format!("manciple-agent-{name}"));
+            list(container, "volumeMounts").extend(parts.mounts_apart(&own));
+        }
+    }
+
+    /// Adds the sidecar; the volumes that it needs.
+    fn watch(&self, pod: &mut Value, parts: &Parts) -> Option<Value> {
+        let containers = list(pod, "containers");
+        let mut mounts = parts.mounts.clone();
+        let mut outputs = Vec::new();
+        for container in containers.iter().filter(|it| self.map.files(name(it)).is_some()) {
+            let (name, path) = (name(container), format!("{OUTPUT}{}", name(container)));
+            mounts.push(json!({"name": volume(container), "mountPath": path}));
+            let files = self.files(name).unwrap_or_default();
+            let directory = path.into();
+            outputs.push((name.to_owned(), Outputs { directory, files, stdout: None }));
+        }
+        // Its image is on the node, its user can read what it writes.
+        let like = containers.iter().find(|it| self.map.files(name(it)).is_some())?.clone();
+        let mut sidecar = json!({
+            "name": SIDECAR,
+            "image": like["image"],
+            "env": self.env(parts, outputs),
+            "resources": resources_of_agent(self.means.resources, "64Mi"),
+        });
+        for member in ["imagePullPolicy", "securityContext"] {
+            if !like[member].is_null() {
+                sidecar[member] = like[member].clone();
+            }
+        }
+        let mut command = vec![json!(parts.program), json!("gather")];
+        if self.means.native_sidecars {
+            sidecar["restartPolicy"] = json!("Always");
+            command.extend([json!("--once"), json!(format!("{DIRECTORY}/gathered"))]);
+        }
+        // A native one, too: the kubelet ends it after all containers, and a mesh's may never end.
+        command.extend([json!("--until"), json!(format!("{TOLD}/ended"))]);
+        sidecar["command"] = Value::Array(command);
+        mounts.push(json!({"name": TOLD_VOLUME, "mountPath": TOLD, "readOnly": true}));
+        let field = json!({"fieldPath": format!("metadata.annotations['{ENDED}']")});
+        let items = json!([{"path": "ended", "fieldRef": field}]);
+        let told = json!({"name": TOLD_VOLUME, "downwardAPI": {"items": items}});
+        sidecar["volumeMounts"] = Value::Array(mounts);
+        let place = if self.means.native_sidecars { "initContainers" } else { "containers" };
+        list(pod, place).push(sidecar);
+        Some(told)
+    }
+
+    /// The files of a container that are kept.
+    fn files(&self, container: &str) -> Option<Vec<String>> {
+        Some(self.map.files(container)?.map(str::to_owned).collect())
+    }
+
+    fn env(
+        &self,
+        parts: &Parts,
+        outputs: impl IntoIterator<Item = (String, Outputs)>,
+    ) -> Vec<Value> {
+        let outputs = outputs.into_iter().collect();
+        let mut gathering = Gathering::new(self.run, outputs, self.means.key.clone());
+        gathering.message_limit = MESSAGE.min(MESSAGES / self.sharers);
+        let mut env = vec![json!({
+            "name": GATHERING_VARIABLE, "value": gathering.to_variable().unwrap_or_default(),
+        })];
+        if parts.unpacks {
+            env.push(json!({"name": TARGET_VARIABLE, "value": installed()}));
+        }
+        env
+    }
+}
+
+/// The names of the containers that a pod is over with, for [`CONTAINERS`]: all of the template, unless it
+/// `says` which itself.
+pub(crate) fn containers(pod: &Value, says: Option<&str>) -> String {
+    let of = |member: &str| pod[member].as_array().into_iter().flatten();
+    // Our sidecar too, wherever it is: what it has read is known when it has ended.
+    let ours = of("initContainers").filter(|first| name(first) == SIDECAR);
+    let containers = of("containers").chain(ours);
+    let counts = |name: &&str| {
+        let said = says.is_none_or(|says| says.split(',').any(|said| said.trim() == *name));
+        said || *name == SIDECAR
+    };
+    containers.map(name).filter(counts).collect::<Vec<_>>().join(",")
+}
+
+/// Whether its command is known, and its message is for us to write.
+fn can_be_wrapped(container: &Value) -> bool {
+    container["command"].as_array().is_some_and(|command| !command.is_empty())
+        && container["terminationMessagePath"].is_null()
+}
+
+fn name(container: &Value) -> &str {
+    container["name"].as_str().unwrap_or_default()
+}
+
+fn volume(container: &Value) -> String {
+    sanitize(&format!("output-{}", name(container)))
+}
+
+/// A list of an object, made if it is not there.
+fn list<'v>(object: &'v mut Value, member: &str) -> &'v mut Vec<Value> {
+    if !object.is_object() {
+        *object = json!({});
+    }
+    let list = &mut object[member];
+    if !list.is_array() {
+        *list = json!([]);
+    }
+    match list {
+        Value::Array(list) => list,
+        _ => unreachable!("it was just made one"),
+    }
+}

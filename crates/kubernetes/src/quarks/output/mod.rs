@@ -1,0 +1,12 @@
+//! What a run leaves: how it comes home, and how it becomes Secrets and ConfigMaps.
+
+pub(super) mod bounds;
+pub(super) mod capture;
+pub(super) mod keep;
+pub(super) mod logs;
+pub(super) mod objects;
+pub(super) mod report;
+pub(super) mod shown;
+pub(super) mod target;
+pub(super) mod undone;
+pub(super) mod writes;

@@ -1,0 +1,488 @@
+//! What a run left, as the Secrets and ConfigMaps that it is to become: pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use agent::{Content, Gathered};
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::bounds::{Beyond, Taken};
+use super::shown::{MAX_KEY_BYTES, is_key, not_text, shown};
+use crate::calls::valueless;
+use crate::quarks::api::dialect::Dialect;
+use crate::quarks::api::naming::{fanned, fanned_beginning, sanitize, sanitize_subdomain};
+use crate::quarks::api::reference::{Kind, To, base};
+
+/// What an ExtendedJob's container prints, as if it was a file.
+pub(crate) const PRINTED: &str = "stdout";
+/// The file of an ExtendedJob's container that counts instead, where there is one, as in its last releases; and of a
+/// QuarksJob's, where there is a prefix instead of a map, as in its first ones.
+pub(crate) const LEFT: &str = "output.json";
+/// What the keys of a Secret hold together, in bytes.
+pub(crate) const MAX_SECRET_BYTES: usize = 1024 * 1024;
+/// How many objects a file may fan out into: their names stand in the status, and one is written after the other.
+const MAX_FANNED: usize = 1000;
+
+/// By container and file.
+type Files = BTreeMap<String, BTreeMap<String, SecretOptions>>;
+
+/// `spec.output.outputMap`.
+#[derive(Debug, Default)]
+pub(crate) struct OutputMap {
+    files: Files,
+    /// Whether those are versioned that do not say.
+    versioned: bool,
+}
+
+/// What becomes of a file.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct SecretOptions {
+    /// Why they cannot be read.
+    #[serde(skip)]
+    fault: Option<String>,
+    name: String,
+    secret_labels: BTreeMap<String, String>,
+    secret_annotations: BTreeMap<String, String>,
+    /// `None`: as the whole output.
+    versioned: Option<bool>,
+    /// `ConfigMap`; anything else is a Secret.
+    kind: String,
+    /// `fan-out`; anything else is one Secret.
+    #[serde(rename = "persistencemethod")]
+    persistence_method: String,
+}
+
+impl SecretOptions {
+    /// Whatever cannot be read is a fault of the run, not of the whole spec.
+    fn of(options: &Value) -> Self {
+        let Value::Object(members) = without_nulls(options) else {
+            let fault = "its entry in outputMap has to be an object with a name".to_owned();
+            return Self { fault: Some(fault), ..Self::default() };
+        };
+        serde_path_to_error::deserialize(Value::Object(members)).unwrap_or_else(|error| {
+            let (path, expected) = (error.path().to_string(), valueless(error.inner()));
+            let fault = Some(format!("its entry in outputMap, {path}: {expected}"));
+            Self { fault, ..Self::default() }
+        })
+    }
+
+    fn fans_out(&self) -> bool {
+        self.persistence_method == "fan-out"
+    }
+
+    fn kind(&self) -> Kind {
+        if self.kind == "ConfigMap" { Kind::ConfigMap } else { Kind::Secret }
+    }
+
+    /// Of ConfigMaps there are no versions.
+    fn is_versioned(&self, general: bool) -> bool {
+        self.versioned.unwrap_or(general) && self.kind() == Kind::Secret
+    }
+}
+
+/// Charts write null where they have nothing to say, and the originals read it so.
+pub(crate) fn without_nulls(value: &Value) -> Value {
+    match value {
+        Value::Object(members) => {
+            let said = members.iter().filter(|(_, member)| !member.is_null());
+            said.map(|(name, member)| (name.clone(), without_nulls(member))).collect()
+        }
+        Value::Array(all) => all.iter().filter(|it| !it.is_null()).map(without_nulls).collect(),
+        other => other.clone(),
+    }
+}
+
+impl OutputMap {
+    /// Of a spec. What is no map is passed over, as the originals did.
+    pub(crate) fn of(dialect: Dialect, spec: &Value) -> Self {
+        Self::named(dialect, spec, false)
+    }
+
+    /// The same, with prefixes that have one dash after them, or are `verbatim`.
+    pub(crate) fn named(dialect: Dialect, spec: &Value, verbatim: bool) -> Self {
+        let output = &spec["output"];
+        let files = match dialect {
+            // The first releases of its operator had a prefix, and one file.
+            Dialect::QuarksJob if output["outputMap"].is_null() => {
+                Self::of_prefix(dialect, spec, LEFT, verbatim)
+            }
+            Dialect::QuarksJob => Self::of_files(output),
+            Dialect::ExtendedJob => Self::of_prefix(dialect, spec, PRINTED, verbatim),
+        };
+        Self { files, versioned: output["versioned"] == true }
+    }
+
+    fn of_files(output: &Value) -> Files {
+        let of_container = |files: &Value| -> BTreeMap<String, SecretOptions> {
+            let files = files.as_object().into_iter().flatten();
+            let read = files.map(|(file, options)| (file.clone(), SecretOptions::of(options)));
+            read.collect()
+        };
+        let containers = output["outputMap"].as_object().into_iter().flatten();
+        let read = containers.map(|(name, files)| (name.clone(), of_container(files)));
+        read.filter(|(_, files)| !files.is_empty()).collect()
+    }
+
+    /// What each container leaves becomes `<namePrefix>-<container>`, as the documents said. The original made no
+    /// dash, so those who knew wrote one at the end of the prefix: there is one in any case, unless it is to be
+    /// `verbatim` as the original had it.
+    fn of_prefix(dialect: Dialect, spec: &Value, file: &str, verbatim: bool) -> Files {
+        let output = &spec["output"];
+        let Some(prefix) = output["namePrefix"].as_str() else { return Files::default() };
+        let prefix = match prefix.trim_end_matches('-') {
+            _ if verbatim => prefix.to_owned(),
+            "" => String::new(),
+            prefix => format!("{prefix}-"),
+        };
+        let containers = dialect.pod_spec(spec)["containers"].as_array().into_iter().flatten();
+        let names = containers.filter_map(|container| container["name"].as_str());
+        let options = |name: &str| SecretOptions {
+            name: format!("{prefix}{name}"),
+            ..SecretOptions::default()
+        };
+        let of = |name: &str| (name.to_owned(), BTreeMap::from([(file.to_owned(), options(name))]));
+        names.map(of).collect()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.files.is_empty()
+    }
+
+    /// The containers of which something is kept.
+    pub(crate) fn containers(&self) -> impl Iterator<Item = &str> {
+        self.files.keys().map(String::as_str)
+    }
+
+    /// What it all becomes.
+    pub(crate) fn targets(&self) -> impl Iterator<Item = Target> {
+        let all = self.files.values().flat_map(BTreeMap::values);
+        all.filter_map(|options| {
+            let versioned = options.is_versioned(self.versioned);
+            let name: Box<str> = sanitize_subdomain(&options.name, versioned).into();
+            // Where nothing is left of its name nothing is made.
+            (!name.is_empty()).then(|| Target {
+                kind: options.kind(),
+                name,
+                each: options.fans_out().then(|| fanned_beginning(&options.name).into()),
+                versioned,
+            })
+        })
+    }
+
+    /// The files of a container, if any of it are kept.
+    pub(crate) fn files(&self, container: &str) -> Option<impl Iterator<Item = &str>> {
+        Some(self.files.get(container)?.keys().map(String::as_str))
+    }
+}
+
+/// What a file becomes, as far as a spec says.
+#[derive(Debug, Clone)]
+pub(crate) struct Target {
+    pub(crate) kind: Kind,
+    /// Of versions, what all have in common.
+    pub(crate) name: Box<str>,
+    /// It becomes several, whose names begin so.
+    each: Option<Box<str>>,
+    /// It becomes versions of that, and never that itself.
+    versioned: bool,
+}
+
+impl Target {
+    /// Whether this may be it, by its name; `made` says whether a run of whose target it is may have made it, if it is
+    /// there.
+    pub(crate) fn is(&self, to: To, name: &str, made: Option<bool>) -> bool {
+        let is_it = |name: &str| match &self.each {
+            Some(beginning) => {
+                let rest = name.strip_prefix(&**beginning);
+                rest.is_some_and(|rest| !rest.is_empty()) && made != Some(false)
+            }
+            None => *self.name == *name,
+        };
+        let name = if self.versioned { base(name) } else { Some(name) };
+        to == To::Object(self.kind) && name.is_some_and(is_it)
+    }
+}
+
+/// A Secret or a ConfigMap that is to be.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Wanted {
+    pub(crate) kind: Kind,
+    /// Of a versioned one, what all versions have in common.
+    pub(crate) name: String,
+    pub(crate) data: BTreeMap<String, Vec<u8>>,
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) annotations: BTreeMap<String, String>,
+    pub(crate) versioned: bool,
+    /// How many versions are kept.
+    pub(crate) versions: Option<usize>,
+    /// Whether it goes with its QuarksJob; a version does in any case.
+    pub(crate) owned: bool,
+}
+
+/// What is said of all outputs of a spec.
+struct General {
+    labels: BTreeMap<String, String>,
+    /// Those whose values are no strings.
+    no_labels: Vec<String>,
+    /// Whether values that are no strings become their JSON.
+    stringifies: bool,
+    versions: Option<usize>,
+    owned: bool,
+}
+
+impl General {
+    fn of(output: &Value) -> Self {
+        let versions = output["versionHistoryLimit"].as_u64();
+        let all = output["secretLabels"].as_object().into_iter().flatten();
+        let labels = all.clone();
+        Self {
+            labels: labels
+                .filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())))
+                .collect(),
+            no_labels: all
+                .filter(|(_, value)| !value.is_string())
+                .map(|(name, _)| name.clone())
+                .collect(),
+            stringifies: output["stringifyValues"] == true,
+            versions: versions.map(|limit| usize::try_from(limit).unwrap_or(usize::MAX)),
+            owned: output["setOwnerReference"] == true,
+        }
+    }
+}
+
+/// What is to be kept of a run.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    pub(crate) wanted: Vec<Wanted>,
+    /// Why something is not, for people: the reason in one word, and the words. Nothing of what is in files.
+    pub(crate) faults: Vec<(&'static str, String)>,
+    /// What somebody should know, though nothing is lost by it.
+    pub(crate) notes: Vec<String>,
+}
+
+/// Of a spec and of what its containers left. Whatever is good is kept, though something else is not; of what is beyond the
+/// limits of a run nothing is. The prefix of an ExtendedJob has one dash after it, or is as it is.
+pub(crate) fn kept(
+    dialect: Dialect,
+    spec: &Value,
+    verbatim_prefixes: bool,
+    gathered: &BTreeMap<String, BTreeMap<String, Content>>,
+) -> Kept {
+    within(dialect, spec, verbatim_prefixes, gathered).unwrap_or_else(Kept::from)
+}
+
+fn within(
+    dialect: Dialect,
+    spec: &Value,
+    verbatim_prefixes: bool,
+    gathered: &BTreeMap<String, BTreeMap<String, Content>>,
+) -> Result<Kept, Beyond> {
+    let general = General::of(&spec["output"]);
+    let containers = dialect.pod_spec(spec)["containers"].as_array();
+    let (mut kept, mut taken) = (Kept::default(), Taken::default());
+    for name in &general.no_labels {
+        kept.notes.push(format!("secretLabels, {name}: it is no string, and left out; quote it"));
+    }
+    let map = OutputMap::named(dialect, spec, verbatim_prefixes);
+    for (container, files) in &map.files {
+        let spec = containers.into_iter().flatten().find(|it| it["name"] == **container);
+        let Some(spec) = spec else {
+            kept.notes.push(format!("outputMap names a container {container}, which there is not"));
+            continue;
+        };
+        for (file, options) in files {
+            let (file, found) = found(dialect, file, gathered.get(container));
+            let versioned = options.is_versioned(map.versioned);
+            match read(options, versioned, &general, found) {
+                Ok(read) => {
+                    taken.objects(read.len())?;
+                    for (name, data) in read {
+                        let wanted = Wanted {
+                            kind: options.kind(),
+                            name,
+                            data,
+                            labels: labels(dialect, &general.labels, options, container, spec),
+                            annotations: options.secret_annotations.clone(),
+                            versioned,
+                            versions: general.versions,
+                            owned: general.owned,
+                        };
+                        taken.one(&wanted)?;
+                        kept.wanted.push(wanted);
+                    }
+                }
+                Err((reason, why)) => {
+                    kept.faults.push((reason, format!("container {container}: {file}: {why}")));
+                }
+            }
+        }
+    }
+    kept.notes.extend(keep_the_last(&mut kept.wanted));
+    Ok(kept)
+}
+
+/// Of what goes into one, the last is kept, as in the original. What is said of the others.
+fn keep_the_last(wanted: &mut Vec<Wanted>) -> Vec<String> {
+    let mut notes = Vec::new();
+    let mut names = BTreeSet::new();
+    wanted.reverse();
+    wanted.retain(|it| {
+        let is_last = names.insert((it.kind, it.name.clone(), it.versioned));
+        if !is_last {
+            let place = format!("{}/{}", it.kind.word(), it.name);
+            notes.push(format!("several files go into {place}: the last is kept"));
+        }
+        is_last
+    });
+    wanted.reverse();
+    notes
+}
+
+/// What there is of a file, or of what stands in for it.
+fn found<'f>(
+    dialect: Dialect,
+    file: &'f str,
+    files: Option<&'f BTreeMap<String, Content>>,
+) -> (&'f str, &'f Content) {
+    let get = |file: &str| files.and_then(|files| files.get(file)).unwrap_or(&Content::Missing);
+    match (dialect, get(LEFT)) {
+        (Dialect::QuarksJob, _) | (Dialect::ExtendedJob, Content::Missing) => (file, get(file)),
+        (Dialect::ExtendedJob, left) => (LEFT, left),
+    }
+}
+
+/// Those of one file take precedence over those of all.
+fn labels(
+    dialect: Dialect,
+    general: &BTreeMap<String, String>,
+    options: &SecretOptions,
+    container: &str,
+    spec: &Value,
+) -> BTreeMap<String, String> {
+    let users = general.iter().chain(&options.secret_labels);
+    let mut labels: BTreeMap<String, String> =
+        users.map(|(name, value)| (name.clone(), sanitize(value))).collect();
+    labels.insert(dialect.label("container-name"), sanitize(container));
+    let env = spec["env"].as_array().into_iter().flatten();
+    let (variable, label) = dialect.marked_by();
+    let value = env.filter(|it| it["name"] == variable).find_map(|it| it["value"].as_str());
+    labels.extend(value.map(|value| (dialect.label(label), value.to_owned())));
+    labels
+}
+
+type Fault = (&'static str, String);
+type Data = BTreeMap<String, Vec<u8>>;
+
+/// What becomes of a file, by name.
+fn read(
+    options: &SecretOptions,
+    versioned: bool,
+    general: &General,
+    content: &Content,
+) -> Result<Vec<(String, Data)>, Fault> {
+    let invalid = |why: String| ("OutputInvalid", why);
+    let text = match content {
+        Content::Text(text) => text,
+        Content::Missing => {
+            return Err(("OutputMissing", "it was not there when the container ended".to_owned()));
+        }
+        Content::TooLarge(bytes) => {
+            let held = MAX_SECRET_BYTES;
+            let why = match *bytes > held as u64 {
+                true => format!("it has {bytes} bytes or more, of which a Secret holds {held}"),
+                false => {
+                    format!("it has {bytes} bytes, and with the other output there is no room")
+                }
+            };
+            return Err(("OutputTooLarge", why));
+        }
+        Content::NotText => return Err(invalid("it is not UTF-8".to_owned())),
+        Content::Unreadable(why) => return Err(("OutputUnreadable", why.clone())),
+    };
+    if let Some(fault) = &options.fault {
+        return Err(invalid(fault.clone()));
+    }
+    let name = sanitize_subdomain(&options.name, versioned);
+    if name.is_empty() {
+        let why = format!("outputMap names no Secret for it: {:?} leaves no name", options.name);
+        return Err(invalid(why));
+    }
+    if !matches!(options.kind.as_str(), "" | "Secret" | "ConfigMap") {
+        return Err(invalid(format!(
+            "its kind in outputMap is {:?}: say Secret or ConfigMap",
+            options.kind
+        )));
+    }
+    if options.versioned == Some(true) && options.kind() == Kind::ConfigMap {
+        let why = "a ConfigMap has no versions: remove versioned, or kind".to_owned();
+        return Err(invalid(why));
+    }
+    let flat = object(text).map_err(invalid)?;
+    if !options.fans_out() {
+        return Ok(vec![(name, data(flat, general).map_err(invalid)?)]);
+    }
+    if flat.len() > MAX_FANNED {
+        let why = format!("it has {} keys, of which {MAX_FANNED} can fan out", flat.len());
+        return Err(("OutputTooLarge", why));
+    }
+    let fanned = flat.into_iter().map(|(key, value)| {
+        let within = |why: String| invalid(format!("{}: {why}", shown(&key)));
+        let text = value_of(&value, general).map_err(within)?;
+        let data = object(&text).and_then(|flat| data(flat, general)).map_err(within)?;
+        Ok((fanned(&options.name, &key, versioned), data))
+    });
+    fanned.collect()
+}
+
+/// By key, as it is written.
+type Flat = BTreeMap<String, Box<RawValue>>;
+
+/// Its words name places, never what stands there.
+fn object(text: &str) -> Result<Flat, String> {
+    serde_json::from_str(text).map_err(|error| match error.is_data() {
+        true => "it is JSON, and has to be one object".to_owned(),
+        false => format!("it is not JSON (line {}, column {})", error.line(), error.column()),
+    })
+}
+
+fn data(flat: Flat, general: &General) -> Result<Data, String> {
+    let mut data = Data::new();
+    let mut bytes = 0;
+    for (key, value) in flat {
+        if !is_key(&key) {
+            return Err(format!(
+                "{} cannot be one of a Secret: up to {MAX_KEY_BYTES} letters, digits, '-', '_' and '.'",
+                shown(&key)
+            ));
+        }
+        let text = value_of(&value, general).map_err(|why| format!("{}: {why}", shown(&key)))?;
+        bytes += text.len();
+        data.insert(key, text.into_bytes());
+    }
+    if bytes > MAX_SECRET_BYTES {
+        return Err(format!("it has {bytes} bytes, of which a Secret holds {MAX_SECRET_BYTES}"));
+    }
+    Ok(data)
+}
+
+/// Digits stay as they are written, however many they are. What is no string is told by how it begins: read, a megabyte of
+/// maps takes a hundred of memory.
+fn value_of(value: &RawValue, general: &General) -> Result<String, String> {
+    let text = value.get();
+    match text.as_bytes().first() {
+        Some(b'"') => {
+            serde_json::from_str(text).map_err(|_| "the value is no string of Unicode".to_owned())
+        }
+        // As the original read it.
+        Some(b'n') => Ok(String::new()),
+        _ if general.stringifies => Ok(text.to_owned()),
+        first => Err(not_text(first)),
+    }
+}
+
+/// Of several reports, everything.
+pub(crate) fn merged(reports: Vec<Gathered>) -> BTreeMap<String, BTreeMap<String, Content>> {
+    reports.into_iter().flat_map(|report| report.outputs).collect()
+}

@@ -1,0 +1,351 @@
+//! What the agents of a run's pods left: found in what was seen, opened, and read from a log where it is large.
+
+use std::collections::BTreeMap;
+
+use agent::{
+    Content, Error, Gathered, KeySet, Logged, MAX_LOGGED_BYTES, MAX_MESSAGE_BYTES, Message, Sealed,
+};
+use serde_json::Value;
+
+use super::capture::SIDECAR;
+use super::objects::{MAX_SECRET_BYTES, OutputMap, PRINTED};
+use crate::quarks::api::dialect::Dialect;
+use crate::quarks::state::seen::SeenPod;
+
+/// How much of what a container has printed is read, in bytes: what is larger is too large, however large it is.
+pub(crate) const PRINTED_BYTES: usize = 2 * MAX_SECRET_BYTES;
+
+/// What a container's message says.
+#[derive(Debug)]
+pub(crate) enum Found {
+    /// It is here.
+    Here(Sealed),
+    /// It is in the log of this container, of before it was started again or not.
+    InLog { container: String, previous: bool, logged: Logged },
+    /// It is what this container has printed.
+    Printed(String),
+    /// There is none, and why.
+    Not(String),
+}
+
+/// How much of what is sealed stands in a line of a log, in bytes, and what such a line takes, with what stands before it.
+const CHUNK_BYTES: usize = 6 * 1024;
+const LINE_BYTES: usize = CHUNK_BYTES / 3 * 4 + 128;
+/// How many lines may stand after the beginning of a report in a log that are none of its own, and before it.
+const STRAY_LINES: usize = 512;
+/// What a kubelet writes as one line at most.
+const STRAY_BYTES: usize = 16 * 1024;
+
+/// What is more than this is large, in bytes: more than one agent brings.
+const LARGE_BYTES: usize = MAX_LOGGED_BYTES + (1 << 20);
+
+/// Whether it is so much that there is no room in memory for that of several runs, as far as is known before it is read.
+pub(crate) fn are_large(all: &BTreeMap<String, Found>) -> bool {
+    let most = |found: &Found| match found {
+        Found::Printed(_) => PRINTED_BYTES,
+        found => found.brings(),
+    };
+    all.values().map(most).sum::<usize>() > LARGE_BYTES
+}
+
+impl Found {
+    /// How much it brings at most, in bytes, as far as that is known before it is read.
+    pub(crate) fn brings(&self) -> usize {
+        match self {
+            Self::Here(_) => MAX_MESSAGE_BYTES,
+            Self::InLog { logged, .. } => logged.lines_in_log() * CHUNK_BYTES,
+            Self::Printed(_) | Self::Not(_) => 0,
+        }
+    }
+}
+
+/// The end of a log that is read for a report in it: how many lines, and how many bytes.
+pub(crate) fn limits(logged: &Logged) -> (Option<i64>, Option<i64>) {
+    let lines = logged.lines_in_log();
+    let bytes = lines * LINE_BYTES + STRAY_LINES * STRAY_BYTES;
+    (i64::try_from(lines + STRAY_LINES).ok(), i64::try_from(bytes).ok())
+}
+
+/// The pod whose output counts: the last of those that ended as the run did, by itself if one did. What was left by a
+/// try that failed is no output of a run that succeeded, however late the pod that did is heard of. One that was told to
+/// end, and did so with 0, has not done its work.
+pub(crate) fn chosen<'p>(
+    pods: impl Iterator<Item = &'p SeenPod>,
+    failed: bool,
+) -> Option<&'p SeenPod> {
+    let ended_so =
+        |pod: &&SeenPod| pod.over && if failed { !pod.did_its_work() } else { pod.succeeded };
+    let by_itself = |pod: &SeenPod| !failed || pod.going.is_none();
+    pods.filter(ended_so).max_by_key(|pod| (by_itself(pod), pod.ended, pod.uid.clone()))
+}
+
+/// The same, where none is over: of those that Kubernetes took away while a container was to be started again.
+pub(crate) fn left<'p>(pods: impl Iterator<Item = &'p SeenPod>) -> Option<&'p SeenPod> {
+    let tried = pods.filter(|pod| !pod.containers.is_empty() || !pod.before.is_empty());
+    tried.max_by_key(|pod| (pod.ended, pod.uid.clone()))
+}
+
+/// The reports of a pod, by who left them: each mapped container, or the sidecar.
+pub(crate) fn find(dialect: Dialect, pod: &SeenPod, spec: &Value) -> BTreeMap<String, Found> {
+    let map = OutputMap::of(dialect, spec);
+    let of = |container: &str| {
+        let last = pod.containers.get(container).map(|end| (end, false));
+        // What was ended while it was tried again may have left nothing: then the try before counts. So does that of a
+        // sidecar which its kubelet has begun again.
+        let counts = !pod.succeeded || container == SIDECAR;
+        let before = pod.before.get(container).filter(|_| counts).map(|end| (end, true));
+        let mut reports = last.into_iter().chain(before).filter_map(|(end, previous)| {
+            match Message::parse(&end.message).ok()? {
+                Message::Sealed(sealed) => Some(Found::Here(sealed)),
+                Message::Logged(logged) => {
+                    Some(Found::InLog { container: container.to_owned(), previous, logged })
+                }
+                Message::Broken(_) => {
+                    Some(Found::Not("the agent could not read what it was told".to_owned()))
+                }
+            }
+        });
+        reports.next().unwrap_or_else(|| {
+            Found::Not(match last.or(before) {
+                Some((end, _)) => {
+                    format!("no report was left (it ended with {}, {})", end.code, end.reason)
+                }
+                None => "the container has not ended".to_owned(),
+            })
+        })
+    };
+    if pod.sidecar {
+        return BTreeMap::from([(SIDECAR.to_owned(), of(SIDECAR))]);
+    }
+    let found = |name: &str| match dialect {
+        Dialect::ExtendedJob if pod.wrapped.iter().all(|wrapped| **wrapped != *name) => {
+            Found::Printed(name.to_owned())
+        }
+        _ => of(name),
+    };
+    map.containers().map(|name| (name.to_owned(), found(name))).collect()
+}
+
+/// What is in a report that was found, with a log for one that is there.
+pub(crate) fn open(
+    found: &Found,
+    log: Option<&[u8]>,
+    keys: &KeySet,
+    run: &str,
+) -> Result<Gathered, Error> {
+    match found {
+        Found::Here(sealed) => sealed.gathered(keys, run),
+        // Its own lines are text, whatever stands around them.
+        Found::InLog { logged, .. } => {
+            logged.gathered(&String::from_utf8_lossy(log.unwrap_or_default()), keys, run)
+        }
+        Found::Printed(container) => Ok(printed(container, log.unwrap_or_default())),
+        Found::Not(_) => Err(Error::NotOurs),
+    }
+}
+
+fn printed(container: &str, log: &[u8]) -> Gathered {
+    let content = match std::str::from_utf8(log).map(str::trim) {
+        // It may have been cut within a letter.
+        _ if log.len() >= PRINTED_BYTES => Content::TooLarge(log.len() as u64),
+        Err(_) => Content::NotText,
+        Ok("") => Content::Missing,
+        Ok(text) if text.len() > MAX_SECRET_BYTES => Content::TooLarge(text.len() as u64),
+        Ok(text) => Content::Text(text.to_owned()),
+    };
+    let files = BTreeMap::from([(PRINTED.to_owned(), content)]);
+    Gathered { run: String::new(), outputs: BTreeMap::from([(container.to_owned(), files)]) }
+}
+
+/// Leaves in a report what its reporter can know: the sidecar of all containers, any other of itself.
+pub(crate) fn only_of(reporter: &str, report: &mut Gathered) {
+    report.outputs.retain(|container, _| reporter == SIDECAR || container == reporter);
+}
+
+/// Why nothing of a container is there, as what is found of each of its files.
+pub(crate) fn lost(dialect: Dialect, spec: &Value, reporter: &str, why: &str) -> Gathered {
+    let map = OutputMap::of(dialect, spec);
+    let concerns = |container: &&str| reporter == SIDECAR || *container == reporter;
+    let files = |container: &str| -> BTreeMap<String, Content> {
+        let files = map.files(container).into_iter().flatten();
+        files.map(|file| (file.to_owned(), Content::Unreadable(why.to_owned()))).collect()
+    };
+    let outputs = map.containers().filter(concerns).map(|it| (it.to_owned(), files(it))).collect();
+    Gathered { run: String::new(), outputs }
+}
+
+/// How the containers of a pod ended that did not end well, for people; of one that was to be started again, how it
+/// ended last.
+pub(crate) fn ends(pod: &SeenPod) -> String {
+    let before = pod.before.iter().filter(|(name, _)| !pod.containers.contains_key(*name));
+    let all = pod.containers.iter().chain(before);
+    let bad = all.filter(|(name, end)| end.code != 0 && &***name != SIDECAR);
+    let words = bad.map(|(name, end)| match end.reason.as_str() {
+        "" | "Error" => format!("container {name} exited with {}", end.code),
+        reason => format!("container {name} exited with {} ({reason})", end.code),
+    });
+    let words: Vec<String> = words.chain(pod.ended_for.clone()).collect();
+    words.join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use agent::Purpose;
+
+    use super::*;
+    use crate::quarks::state::seen::SeenEnd;
+    use crate::quarks::tests::pod;
+
+    #[test]
+    fn the_pod_whose_output_counts_has_ended_as_its_run_did() {
+        let of = |uid: &str, code, ended, going| SeenPod {
+            uid: uid.into(),
+            ended,
+            going,
+            ..pod(&[("c", code)], None)
+        };
+        let failed = of("failed", Some(1), 1, None);
+        let goes_on = of("goes-on", None, 0, None);
+        let well = of("well", Some(0), 2, None);
+        let later = of("later", Some(0), 3, None);
+        let told = of("told", Some(1), 9, Some(9));
+        let told_well = of("told-well", Some(0), 9, Some(9));
+        // What counts where the run succeeded, and where it failed.
+        for (name, pods, of_success, of_failure) in [
+            ("it was tried again, and that is not heard yet", vec![&failed], None, Some("failed")),
+            ("the same goes on, as was heard", vec![&failed, &goes_on], None, Some("failed")),
+            ("it was tried again", vec![&failed, &well], Some("well"), Some("failed")),
+            ("several succeeded", vec![&later, &well], Some("later"), None),
+            ("one was told to end", vec![&told, &failed], None, Some("failed")),
+            ("all were", vec![&told, &goes_on], None, Some("told")),
+            (
+                "all were, and it ended with 0",
+                vec![&told_well],
+                Some("told-well"),
+                Some("told-well"),
+            ),
+            (
+                "one was, and the other failed",
+                vec![&told_well, &failed],
+                Some("told-well"),
+                Some("failed"),
+            ),
+            ("none has ended", vec![&goes_on], None, None),
+        ] {
+            let counts = |failed| chosen(pods.iter().copied(), failed).map(|pod| &*pod.uid);
+            assert_eq!((counts(false), counts(true)), (of_success, of_failure), "{name}");
+        }
+    }
+
+    fn only(reporter: &str) -> Vec<String> {
+        let files = BTreeMap::from([("o.json".to_owned(), Content::Missing)]);
+        let outputs = ["a", "b"].map(|container| (container.to_owned(), files.clone()));
+        let mut report = Gathered { run: String::new(), outputs: BTreeMap::from(outputs) };
+        only_of(reporter, &mut report);
+        report.outputs.into_keys().collect()
+    }
+
+    #[test]
+    fn a_container_reports_of_itself_and_the_sidecar_of_all() {
+        assert_eq!(only("a"), ["a"]);
+        assert_eq!(only("c"), [""; 0]);
+        assert_eq!(only(SIDECAR), ["a", "b"]);
+    }
+
+    /// What the sidecar says, if it ended like this, and like this before.
+    fn of_sidecar(last: &str, before: Option<&str>) -> Found {
+        let end = |message: &str| SeenEnd {
+            code: 0,
+            reason: "Completed".to_owned(),
+            message: message.to_owned(),
+        };
+        let mut pod = SeenPod { sidecar: true, ..pod(&[("c", Some(0))], None) };
+        pod.containers.insert(SIDECAR.into(), end(last));
+        pod.before.extend(before.map(|before| (SIDECAR.into(), end(before))));
+        let spec = serde_json::json!({"output": {"outputMap": {"c": {"o.json": {"name": "o"}}}}});
+        find(Dialect::QuarksJob, &pod, &spec).remove(SIDECAR).unwrap()
+    }
+
+    #[test]
+    fn a_sidecar_that_was_begun_again_and_ended_with_nothing_has_left_what_it_left_before() {
+        let logged = agent::Message::Broken("no key".to_owned()).to_string();
+        assert!(matches!(of_sidecar("", None), Found::Not(why) if why.contains("no report")));
+        for (last, before) in [(&*logged, None), ("", Some(&*logged))] {
+            let found = of_sidecar(last, before);
+            assert!(matches!(&found, Found::Not(why) if why.contains("the agent")), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn what_would_take_too_much_memory_is_a_report_that_cannot_be_read() {
+        let pair = agent::KeyPair::generate();
+        let keys = KeySet::from_iter([pair.clone()]);
+        for (name, plain, why) in [
+            ("light", r#"{"run":"job","outputs":{}}"#.to_owned(), None),
+            ("heavy", format!("[{}0]", r#"{"":0},"#.repeat(700_000)), Some("16 MiB of memory")),
+        ] {
+            let sealed = Sealed::seal(pair.public(), Purpose::Outputs, "job", plain.as_bytes());
+            let opened = open(&Found::Here(sealed.unwrap()), None, &keys, "job");
+            let told = opened.err().map(|error| error.to_string());
+            assert_eq!(told.is_some(), why.is_some(), "{name}: {told:?}");
+            assert!(told.unwrap_or_default().contains(why.unwrap_or_default()), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_several_containers_bring_may_be_large() {
+        let text = format!("MANCIPLE1 logged 0123456789abcdef {} 5242880", "0".repeat(64));
+        let Ok(Message::Logged(logged)) = Message::parse(&text) else { panic!("{text}") };
+        let container = || "c".to_owned();
+        let in_log = || {
+            let logged = logged.clone();
+            Found::InLog { container: container(), previous: false, logged }
+        };
+        let printed = || Found::Printed(container());
+        for (name, all, expected) in [
+            ("one report", vec![in_log()], false),
+            ("two reports", vec![in_log(), in_log()], true),
+            ("three logs", vec![printed(), printed(), printed()], false),
+            ("four logs", vec![printed(), printed(), printed(), printed()], true),
+            ("nothing", vec![Found::Not("why".to_owned())], false),
+        ] {
+            let all = all.into_iter().enumerate();
+            let all = all.map(|(index, found)| (index.to_string(), found)).collect();
+            assert_eq!(are_large(&all), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_log_is_read_as_far_as_a_report_and_what_stands_around_it_may_take() {
+        let text = format!("MANCIPLE1 logged 0123456789abcdef {} 5242880", "0".repeat(64));
+        let Ok(Message::Logged(logged)) = Message::parse(&text) else { panic!("{text}") };
+        let (lines, bytes) = limits(&logged);
+        assert_eq!((lines, bytes), (Some(854 + 512), Some(854 * 8320 + 512 * 16_384)));
+        let found = Found::InLog { container: "c".to_owned(), previous: false, logged };
+        assert_eq!(found.brings(), 854 * 6144);
+        let line =
+            agent::Line::Report { digest: "0".repeat(16), index: 853, bytes: vec![0; CHUNK_BYTES] };
+        assert!(line.to_string().len() < LINE_BYTES);
+    }
+
+    #[test]
+    fn what_is_printed_without_end_is_too_large() {
+        let of = |log: &str| printed("c", log.as_bytes()).outputs["c"][PRINTED].clone();
+        assert_eq!(of("{}\n"), Content::Text("{}".to_owned()));
+        assert_eq!(of(" \n"), Content::Missing);
+        let all = PRINTED_BYTES as u64;
+        for log in ["x".repeat(PRINTED_BYTES), " ".repeat(PRINTED_BYTES)] {
+            assert_eq!(of(&log), Content::TooLarge(all), "the rest of it was not read");
+        }
+    }
+
+    #[test]
+    fn what_is_printed_and_is_no_text_is_told_from_what_was_cut_within_a_letter() {
+        let of = |log: &[u8]| printed("c", log).outputs["c"][PRINTED].clone();
+        assert_eq!(of(b"{\"k\": \"\xff\"}\n"), Content::NotText);
+        let letters = "\u{fc}".repeat(PRINTED_BYTES);
+        let cut = [b"x", &letters.as_bytes()[..PRINTED_BYTES - 1]].concat();
+        assert!(std::str::from_utf8(&cut).is_err());
+        assert_eq!(of(&cut), Content::TooLarge(PRINTED_BYTES as u64));
+    }
+}

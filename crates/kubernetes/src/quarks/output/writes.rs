@@ -1,0 +1,227 @@
+//! How what a run has left comes to be: what is made, written over or taken away for it: pure.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::ByteString;
+use serde_json::{Value, json};
+
+use super::objects::Wanted;
+use crate::quarks::api::dialect::Dialect;
+use crate::quarks::api::reference::Kind;
+use crate::quarks::api::resource::Resource;
+use crate::quarks::job::manifest;
+use crate::quarks::state::held::Objects;
+use crate::quarks::state::object::{MADE_BY, Marks, Object, WRITTEN_BY};
+
+/// Why something is not written, for people; calls that fail are no reason.
+pub(crate) type Refusal = String;
+
+/// How what is wanted comes to be.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// It is there.
+    Nothing,
+    Create(Value),
+    /// One of this version.
+    Replace(Value, u64),
+    /// This goes first, which one of the same name has left that is gone: Kubernetes deletes it by its uid, sooner or
+    /// later, and what would be written over it with it.
+    Take(Object),
+}
+
+/// What is to be done for what the run of this `job` has left, of what is known to be there; and its name. What is taken
+/// away belongs to
+/// another of the same name, of which one is gone: whether that is not this one has to be asked.
+pub(crate) fn step(
+    objects: &Objects,
+    resource: &Resource,
+    job: &str,
+    wanted: &Wanted,
+) -> Result<(String, Step), Refusal> {
+    match wanted.versioned {
+        true => Ok(next_version(objects, resource, job, wanted)),
+        false => {
+            let known = objects.get(&resource.namespace, wanted.kind, &wanted.name);
+            Ok((wanted.name.clone(), plain(known, resource, wanted)?))
+        }
+    }
+}
+
+fn plain(known: Option<&Object>, resource: &Resource, wanted: &Wanted) -> Result<Step, Refusal> {
+    let name = &wanted.name;
+    let owner = Some(resource).filter(|_| wanted.owned);
+    let controller = known.and_then(|known| known.owned.as_ref()?.controller.as_deref());
+    let is_others = controller.is_some_and(|uid| *uid != *resource.uid);
+    let mut annotations = wanted.annotations.clone();
+    if owner.is_none() && !is_others {
+        annotations.insert(MADE_BY.to_owned(), resource.maker());
+    }
+    let marks = Marks { labels: wanted.labels.clone(), annotations };
+    let Some(known) = known else { return Ok(Step::Create(object(name, &marks, wanted, owner))) };
+    // To write over what is deleted, and held, would let it go.
+    if known.going || known.is_owned_by_another_called(&resource.maker(), &resource.uid) {
+        return Ok(Step::Take(known.clone()));
+    }
+    let is_owned = known.is_owned_by(&resource.uid) == wanted.owned;
+    let is_marked = known.is_marked(&marks);
+    if known.holds(&wanted.data) && is_marked && is_owned {
+        return Ok(Step::Nothing);
+    }
+    let adopts = wanted.owned && controller.is_none();
+    let remedy = "name another in outputMap, or delete it";
+    let kind = wanted.kind.word();
+    if is_others {
+        let why = "is there and belongs to another controller";
+        return Err(format!("{kind}/{name} {why}: {remedy}"));
+    }
+    if adopts && !known.is_output {
+        let why = "is there and was not made by a run: it would be deleted with this one";
+        return Err(format!("{kind}/{name} {why}; {remedy}, or remove setOwnerReference"));
+    }
+    if known.immutable {
+        return Err(format!("{kind}/{name} is there and immutable: {remedy}"));
+    }
+    // As it was judged: it may have become another's since then.
+    let mut object = object(name, &marks, wanted, owner);
+    let version = known.version();
+    object["metadata"]["resourceVersion"] = json!(version.to_string());
+    Ok(Step::Replace(object, version))
+}
+
+fn next_version(
+    objects: &Objects,
+    resource: &Resource,
+    job: &str,
+    wanted: &Wanted,
+) -> (String, Step) {
+    let base = &wanted.name;
+    // Another may have kept this run, and a newer one after it.
+    if let Some(name) = objects.written_by(&resource.namespace, base, job) {
+        return (name.to_string(), Step::Nothing);
+    }
+    let newest = objects.newest(&resource.namespace, base);
+    if let Some((version, known)) = newest {
+        let marked = |marks: &Marks| {
+            is_subset(&marks.labels, &wanted.labels)
+                && agrees(&marks.annotations, &wanted.annotations)
+        };
+        // What one has left that is gone goes, too.
+        let is_left = known.is_owned_by_another_called(&resource.maker(), &resource.uid);
+        let stays = !known.going && !is_left;
+        if stays && known.holds(&wanted.data) && known.marks().is_some_and(marked) {
+            return (format!("{base}-v{version}"), Step::Nothing);
+        }
+    }
+    let mut version = newest.map_or(1, |(version, _)| version + 1);
+    let is_taken = |version: u64| {
+        let name = format!("{base}-v{version}");
+        objects.get(&resource.namespace, Kind::Secret, &name).is_some()
+    };
+    // Somebody else's, of another kind: a number is as good as the next.
+    while is_taken(version) {
+        version += 1;
+    }
+    let name = format!("{base}-v{version}");
+    let mut marks =
+        Marks { labels: wanted.labels.clone(), annotations: wanted.annotations.clone() };
+    let own = |name: &str| resource.dialect.label(name);
+    marks.labels.insert(own("secret-kind"), "versionedSecret".to_owned());
+    marks.labels.insert(own("secret-version"), version.to_string());
+    let source = resource.dialect.source().to_owned();
+    marks.annotations.insert(own("source-description"), source);
+    marks.annotations.insert(WRITTEN_BY.to_owned(), job.to_owned());
+    let mut secret = object(&name, &marks, wanted, Some(resource));
+    secret["immutable"] = json!(true);
+    (name, Step::Create(secret))
+}
+
+fn object(name: &str, marks: &Marks, wanted: &Wanted, owner: Option<&Resource>) -> Value {
+    let owners: Vec<Value> = owner.map(|it| manifest::owner(it, false)).into_iter().collect();
+    let mut object = json!({
+        "metadata": {
+            "name": name,
+            "labels": marks.labels,
+            "annotations": marks.annotations,
+            "ownerReferences": owners,
+        },
+    });
+    let data = wanted.data.iter();
+    object["data"] = match wanted.kind {
+        Kind::ConfigMap => {
+            let text = |bytes: &[u8]| json!(String::from_utf8_lossy(bytes));
+            data.map(|(key, value)| (key.clone(), text(value))).collect()
+        }
+        Kind::Secret => {
+            object["type"] = json!("Opaque");
+            let bytes = data.map(|(key, value)| (key.clone(), json!(ByteString(value.clone()))));
+            bytes.collect()
+        }
+    };
+    object
+}
+
+/// Whether the labels of a version, but for those that each has of its own, are among those that are wanted.
+fn is_subset(known: &BTreeMap<String, String>, wanted: &BTreeMap<String, String>) -> bool {
+    let own = |name: &str| {
+        let of = |dialect: Dialect| {
+            [dialect.label("secret-kind"), dialect.label("secret-version")]
+                .iter()
+                .any(|it| it == name)
+        };
+        Dialect::ALL.into_iter().any(of)
+    };
+    known.iter().all(|(name, value)| own(name) || wanted.get(name) == Some(value))
+}
+
+/// Whether the annotations of a version do not say otherwise than those that are wanted. Anybody may have added some.
+fn agrees(known: &BTreeMap<String, String>, wanted: &BTreeMap<String, String>) -> bool {
+    wanted.iter().all(|(name, value)| known.get(name).is_none_or(|known| known == value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_label_that_is_another_or_wanted_no_more_is_another_version_and_one_more_that_is_wanted_is_none()
+     {
+        let of = |all: &[(&str, &str)]| -> BTreeMap<String, String> {
+            all.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+        };
+        let own = [
+            ("quarks.cloudfoundry.org/secret-kind", "versionedSecret"),
+            ("quarks.cloudfoundry.org/secret-version", "3"),
+            ("a", "1"),
+        ];
+        let extended = [
+            ("fissile.cloudfoundry.org/secret-kind", "versionedSecret"),
+            ("fissile.cloudfoundry.org/secret-version", "3"),
+            ("a", "1"),
+        ];
+        for (name, known, wanted, is_kept) in [
+            ("the same", of(&[("a", "1")]), of(&[("a", "1")]), true),
+            ("another value", of(&[("a", "1")]), of(&[("a", "2")]), false),
+            ("one more is wanted", of(&[("a", "1")]), of(&[("a", "1"), ("b", "1")]), true),
+            ("one is wanted no more", of(&[("a", "1"), ("b", "1")]), of(&[("a", "1")]), false),
+            ("those of a version are its own", of(&own), of(&[("a", "1")]), true),
+            ("those of an ExtendedJob's", of(&extended), of(&[("a", "1")]), true),
+        ] {
+            assert_eq!(is_subset(&known, &wanted), is_kept, "{name}");
+        }
+    }
+
+    #[test]
+    fn another_value_of_an_annotation_is_another_version_and_what_somebody_added_is_none() {
+        let of = |all: &[(&str, &str)]| -> BTreeMap<String, String> {
+            all.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+        };
+        for (name, known, wanted, agree) in [
+            ("the same", of(&[("a", "1")]), of(&[("a", "1")]), true),
+            ("another value", of(&[("a", "1")]), of(&[("a", "2")]), false),
+            ("somebody added one", of(&[("a", "1"), ("b", "1")]), of(&[("a", "1")]), true),
+            ("one is added", of(&[]), of(&[("a", "1")]), true),
+        ] {
+            assert_eq!(agrees(&known, &wanted), agree, "{name}");
+        }
+    }
+}

@@ -1,0 +1,397 @@
+//! How each kind that is watched is taken into the table.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{self as core, ConfigMap, Pod, Secret};
+use serde::de::DeserializeOwned;
+
+use super::object::Object;
+use super::peers::{self, Peer};
+use super::seen::SeenPod;
+use super::table::{Key, Table, Watched};
+use crate::names;
+use crate::quarks::api::dialect::Dialect;
+use crate::quarks::api::document::Document;
+use crate::quarks::api::reference::Kind;
+use crate::quarks::api::resource::Resource;
+use crate::quarks::state::watch::Scope;
+use crate::text::Text;
+use crate::warnings::Warned;
+
+/// How one kind is taken into the table.
+pub(crate) trait Follows<K>: Copy + Send + 'static {
+    /// What it follows.
+    fn what(self) -> Watched;
+    /// What tells the objects of a list apart.
+    type Id: Eq + std::hash::Hash + Send;
+    /// What of an object is taken into the table.
+    type Seen: Send;
+
+    /// Reads one; `None`: it is too heavy, and as good as not there.
+    fn read(self, text: &Text<K>) -> Option<K>
+    where
+        K: DeserializeOwned,
+    {
+        text.read()
+    }
+
+    /// What matters of one; `None`: nothing does. Without the table, which all others wait for: to parse and to digest a
+    /// megabyte takes milliseconds, and whoever may write one object may write it again and again.
+    fn see(self, object: K) -> Option<Self::Seen>;
+    /// Takes an object as it is; who may have something to do.
+    fn learn(self, table: &mut Table, seen: Self::Seen) -> (Option<Self::Id>, Vec<Key>);
+    /// It is not there any more.
+    fn forget(self, table: &mut Table, seen: Self::Seen) -> Vec<Key>;
+    /// A list of a scope has no others than these.
+    fn finish(self, table: &mut Table, scope: &Scope, listed: HashSet<Self::Id>) -> Vec<Key>;
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct OfResources(pub(crate) Dialect);
+#[derive(Clone, Copy)]
+pub(crate) struct OfJobs;
+#[derive(Clone, Copy)]
+pub(crate) struct OfPods;
+#[derive(Clone, Copy)]
+pub(crate) struct OfConfigMaps;
+#[derive(Clone, Copy)]
+pub(crate) struct OfSecrets;
+
+impl Follows<Document> for OfResources {
+    fn what(self) -> Watched {
+        Watched::Resources(self.0)
+    }
+
+    type Id = Key;
+    type Seen = Resource;
+
+    /// What is too heavy of it is said where it is looked at.
+    fn read(self, text: &Text<Document>) -> Option<Document> {
+        text.in_parts()
+    }
+
+    fn see(self, document: Document) -> Option<Resource> {
+        document.read(self.0)
+    }
+
+    fn learn(self, table: &mut Table, resource: Resource) -> (Option<Key>, Vec<Key>) {
+        let keys = table.learn(resource);
+        (keys.first().cloned(), keys)
+    }
+
+    fn forget(self, table: &mut Table, gone: Resource) -> Vec<Key> {
+        table.forget_one(&gone.key(), &gone.uid);
+        Vec::new()
+    }
+
+    fn finish(self, table: &mut Table, scope: &Scope, listed: HashSet<Key>) -> Vec<Key> {
+        table.keep(self.0, scope.as_deref(), &listed);
+        Vec::new()
+    }
+}
+
+impl Follows<Job> for OfJobs {
+    fn what(self) -> Watched {
+        Watched::Jobs
+    }
+
+    type Id = Arc<str>;
+    /// It takes the table to tell whether it is ours.
+    type Seen = Job;
+
+    /// Nothing of ours is to be gone because it is heavy: its run would be lost, and begun again.
+    fn read(self, text: &Text<Job>) -> Option<Job> {
+        text.gist()
+    }
+
+    fn see(self, job: Job) -> Option<Job> {
+        Some(job)
+    }
+
+    fn learn(self, table: &mut Table, job: Job) -> (Option<Arc<str>>, Vec<Key>) {
+        let Some(job) = table.seen_job(&job) else { return (None, Vec::new()) };
+        let uid = Arc::clone(&job.uid);
+        (Some(uid), vec![table.learn_job(job)])
+    }
+
+    fn forget(self, table: &mut Table, job: Job) -> Vec<Key> {
+        let Some(uid) = job.metadata.uid.as_deref() else { return Vec::new() };
+        let known = table.known_job(uid).cloned();
+        if known.is_none() {
+            table.forget_left(uid);
+        }
+        known.map(|job| table.forget_job(&job)).into_iter().collect()
+    }
+
+    fn finish(self, table: &mut Table, scope: &Scope, listed: HashSet<Arc<str>>) -> Vec<Key> {
+        table.doubt(scope.as_deref(), &listed)
+    }
+}
+
+impl Follows<Pod> for OfPods {
+    fn what(self) -> Watched {
+        Watched::Pods
+    }
+
+    type Id = Arc<str>;
+    type Seen = SeenPod;
+
+    /// The same.
+    fn read(self, text: &Text<Pod>) -> Option<Pod> {
+        text.gist()
+    }
+
+    fn see(self, pod: Pod) -> Option<SeenPod> {
+        SeenPod::of(&pod)
+    }
+
+    fn learn(self, table: &mut Table, pod: SeenPod) -> (Option<Arc<str>>, Vec<Key>) {
+        (Some(Arc::clone(&pod.uid)), table.learn_pod(pod).into_iter().collect())
+    }
+
+    /// What it left stays known until its run is settled.
+    fn forget(self, table: &mut Table, pod: SeenPod) -> Vec<Key> {
+        table.learn_pod(SeenPod { gone: true, ..pod }).into_iter().collect()
+    }
+
+    fn finish(self, table: &mut Table, scope: &Scope, listed: HashSet<Arc<str>>) -> Vec<Key> {
+        table.keep_pods(scope.as_deref(), &listed);
+        Vec::new()
+    }
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct OfPeers;
+
+/// A pod of whatever kind.
+pub(crate) struct SeenPeer {
+    namespace: String,
+    uid: String,
+    version: u64,
+    /// What is followed of it; `None`: nothing is.
+    peer: Option<Peer>,
+}
+
+impl Follows<Pod> for OfPeers {
+    fn what(self) -> Watched {
+        Watched::Peers
+    }
+
+    type Id = String;
+    type Seen = SeenPeer;
+
+    /// The same: what is gone and comes again would be a change.
+    fn read(self, text: &Text<Pod>) -> Option<Pod> {
+        text.gist()
+    }
+
+    fn see(self, pod: Pod) -> Option<SeenPeer> {
+        let (peer, version) = (Peer::of(&pod), peers::version(&pod));
+        Some(SeenPeer { namespace: pod.metadata.namespace?, uid: pod.metadata.uid?, version, peer })
+    }
+
+    fn learn(self, table: &mut Table, pod: SeenPeer) -> (Option<String>, Vec<Key>) {
+        let peers = table.peers.get_mut(&*pod.namespace);
+        let Some(peers) = peers else { return (None, Vec::new()) };
+        peers.newest = peers.newest.max(pod.version);
+        let Some(peer) = pod.peer else { return (None, Vec::new()) };
+        let is_news = peers.learn(&peer);
+        let followers = peers.followers.iter().filter(|_| is_news).cloned();
+        (Some(pod.uid), followers.collect())
+    }
+
+    fn forget(self, table: &mut Table, pod: SeenPeer) -> Vec<Key> {
+        let Some(peers) = table.peers.get_mut(&*pod.namespace) else { return Vec::new() };
+        peers.newest = peers.newest.max(pod.version);
+        let is_news = peers.forget(&pod.uid);
+        peers.followers.iter().filter(|_| is_news).cloned().collect()
+    }
+
+    fn finish(self, table: &mut Table, scope: &Scope, listed: HashSet<String>) -> Vec<Key> {
+        let peers = scope.as_ref().and_then(|scope| table.peers.get_mut(scope));
+        let Some(peers) = peers else { return Vec::new() };
+        peers.keep(&listed);
+        peers.followers.iter().cloned().collect()
+    }
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct OfWarnings;
+
+impl Follows<core::Event> for OfWarnings {
+    fn what(self) -> Watched {
+        Watched::Warnings
+    }
+
+    type Id = ();
+    type Seen = Warned;
+
+    fn see(self, event: core::Event) -> Option<Warned> {
+        Warned::of(&event)
+    }
+
+    fn learn(self, table: &mut Table, warned: Warned) -> (Option<()>, Vec<Key>) {
+        (None, table.warn(warned).into_iter().collect())
+    }
+
+    /// It is forgotten with what it is of.
+    fn forget(self, _: &mut Table, _: Warned) -> Vec<Key> {
+        Vec::new()
+    }
+
+    fn finish(self, _: &mut Table, _: &Scope, _: HashSet<()>) -> Vec<Key> {
+        Vec::new()
+    }
+}
+
+/// A namespace and a name.
+type Place = (Arc<str>, Arc<str>);
+
+fn learn(table: &mut Table, object: &Object) -> (Option<Place>, Vec<Key>) {
+    let id = (Arc::clone(&object.namespace), Arc::clone(&object.name));
+    let changed = table.objects.learn(object.clone());
+    (Some(id), if changed { table.referrers(object) } else { Vec::new() })
+}
+
+fn forget(table: &mut Table, object: &Object) -> Vec<Key> {
+    let gone = table.objects.forget(object);
+    if gone { table.referrers(object) } else { Vec::new() }
+}
+
+fn finish(table: &mut Table, scope: &Scope, kind: Kind, listed: &HashSet<Place>) -> Vec<Key> {
+    let gone = table.objects.keep(scope.as_deref(), kind, listed);
+    gone.iter().flat_map(|object| table.referrers(object)).collect()
+}
+
+impl Follows<ConfigMap> for OfConfigMaps {
+    fn what(self) -> Watched {
+        Watched::ConfigMaps
+    }
+
+    type Id = Place;
+    /// And whether it is one that we keep there.
+    type Seen = (Object, bool);
+
+    fn see(self, map: ConfigMap) -> Option<Self::Seen> {
+        let is_ours =
+            map.metadata.labels.as_ref().is_some_and(|all| all.contains_key(names::KEEPS));
+        Some((Object::of_config_map(&map)?, is_ours))
+    }
+
+    fn learn(self, table: &mut Table, (map, _): Self::Seen) -> (Option<Self::Id>, Vec<Key>) {
+        learn(table, &map)
+    }
+
+    fn forget(self, table: &mut Table, (map, is_ours): Self::Seen) -> Vec<Key> {
+        let keys = forget(table, &map);
+        match is_ours {
+            // The agent's, for one: whose runs go on may need it.
+            true => {
+                table.agents.remove(&map.namespace);
+                table.keys(Some(&map.namespace))
+            }
+            false => keys,
+        }
+    }
+
+    fn finish(self, table: &mut Table, scope: &Scope, listed: HashSet<Self::Id>) -> Vec<Key> {
+        // That the agent's went may not have been told.
+        table.agents.retain(|namespace| scope.as_ref().is_some_and(|scope| scope != namespace));
+        finish(table, scope, Kind::ConfigMap, &listed)
+    }
+}
+
+impl Follows<Secret> for OfSecrets {
+    fn what(self) -> Watched {
+        Watched::Secrets
+    }
+
+    type Id = Place;
+    type Seen = Object;
+
+    fn see(self, secret: Secret) -> Option<Object> {
+        Object::of_secret(&secret)
+    }
+
+    fn learn(self, table: &mut Table, secret: Object) -> (Option<Self::Id>, Vec<Key>) {
+        learn(table, &secret)
+    }
+
+    fn forget(self, table: &mut Table, secret: Object) -> Vec<Key> {
+        forget(table, &secret)
+    }
+
+    fn finish(self, table: &mut Table, scope: &Scope, listed: HashSet<Self::Id>) -> Vec<Key> {
+        finish(table, scope, Kind::Secret, &listed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::seen::SeenJob;
+    use super::*;
+
+    #[test]
+    fn one_that_was_made_anew_is_not_forgotten_with_the_one_before() {
+        let of = |uid: &str, version: &str| -> Resource {
+            let document = serde_json::json!({
+                "apiVersion": "quarks.cloudfoundry.org/v1alpha1", "kind": "QuarksJob",
+                "metadata": {"name": "a", "namespace": "n", "uid": uid, "resourceVersion": version},
+                "spec": {},
+            });
+            let document: Document = serde_json::from_str(&document.to_string()).unwrap();
+            document.read(Dialect::QuarksJob).unwrap()
+        };
+        let follows = OfResources(Dialect::QuarksJob);
+        let mut table = Table::new(2, b"key");
+        let known = |table: &Table| {
+            let found = table.keys(None).into_iter().next()?;
+            Some(table.get(&found)?.resource.clone()?.uid.to_string())
+        };
+        follows.learn(&mut table, of("first", "1"));
+        follows.learn(&mut table, of("second", "3"));
+        follows.forget(&mut table, of("first", "2"));
+        assert_eq!(known(&table).as_deref(), Some("second"), "a watch is behind an answer");
+        follows.forget(&mut table, of("second", "4"));
+        assert_eq!(known(&table), None);
+    }
+
+    #[test]
+    fn an_agent_that_went_while_nothing_was_watched_is_brought_again() {
+        for (scope, left) in [(None, vec![]), (Some("a"), vec!["b"]), (Some("c"), vec!["a", "b"])] {
+            let mut table = Table::new(2, b"key");
+            table.agents.extend(["a", "b"].map(Arc::from));
+            OfConfigMaps.finish(&mut table, &scope.map(Arc::from), HashSet::new());
+            let mut found: Vec<&str> = table.agents.iter().map(|it| &**it).collect();
+            found.sort_unstable();
+            assert_eq!(found, left, "a list of {scope:?} is without it");
+        }
+    }
+
+    #[test]
+    fn a_job_that_was_deleted_is_not_deleted_again_for_what_a_watch_says_of_it_later() {
+        let job = |version: &str| {
+            let job: Job = serde_json::from_value(serde_json::json!({
+                "metadata": {
+                    "name": "a-0123456789abcdef", "namespace": "n", "uid": "u",
+                    "resourceVersion": version,
+                    "annotations": {"manciple.dev/run-id": "1"},
+                    "ownerReferences": [{
+                        "apiVersion": "quarks.cloudfoundry.org/v1alpha1", "kind": "QuarksJob",
+                        "name": "a", "uid": "owner", "controller": true,
+                    }],
+                },
+                "spec": {"template": {"spec": {"containers": []}}},
+            }))
+            .unwrap();
+            SeenJob::of(&job).unwrap()
+        };
+        let mut table = Table::new(2, b"key");
+        let key = table.learn_job(job("1"));
+        table.goes(&key, &job("1"));
+        table.learn_job(job("2"));
+        assert!(table.known_job("u").unwrap().deleting);
+    }
+}

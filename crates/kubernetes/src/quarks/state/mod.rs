@@ -1,0 +1,13 @@
+//! What is known without asking: of what was asked for, of Jobs, pods, ConfigMaps and Secrets, and of what we have done.
+
+pub(super) mod deeds;
+pub(super) mod follows;
+pub(super) mod held;
+pub(super) mod namesakes;
+pub(super) mod object;
+pub(super) mod peers;
+pub(super) mod pods;
+pub(super) mod seen;
+pub(super) mod strays;
+pub(super) mod table;
+pub(super) mod watch;

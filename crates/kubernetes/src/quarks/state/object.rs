@@ -1,0 +1,214 @@
+//! A ConfigMap or a Secret as it is known: by digests, never by what it holds.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::api::ObjectMeta;
+use ring::digest::{Context, SHA256};
+
+use crate::quarks::api::dialect::Dialect;
+use crate::quarks::api::reference::{Kind, base};
+
+/// The run that a Secret was written for, by the name of its Job: an annotation.
+pub(crate) const WRITTEN_BY: &str = "manciple.dev/written-by";
+/// Whose runs write it, as `quarksjob/NAME`: an annotation of what belongs to nobody.
+pub(crate) const MADE_BY: &str = "manciple.dev/made-by";
+
+/// Versions are less: exact in any JSON.
+const MAX_VERSION: u64 = 1 << 53;
+
+/// A ConfigMap or Secret.
+#[derive(Debug, Clone)]
+pub(crate) struct Object {
+    pub(crate) kind: Kind,
+    pub(crate) namespace: Arc<str>,
+    pub(crate) name: Arc<str>,
+    pub(super) version: u64,
+    /// When it was made, in seconds since 1970.
+    pub(super) made: i64,
+    pub(super) digest: Digest,
+    /// Of labels and annotations.
+    marks: Digest,
+    pub(crate) owned: Option<Owned>,
+    pub(crate) immutable: bool,
+    /// It belongs to something else than its controller, too: it does not go with that.
+    shared: bool,
+    /// It was deleted, and something holds it.
+    pub(crate) going: bool,
+    /// It has the label that what runs have put out has.
+    pub(crate) is_output: bool,
+    /// Whose runs write it, by kind and name: its controller, if that is one of ours, or who says so where it has none.
+    maker: Option<Box<str>>,
+}
+
+/// Of what one holds.
+pub(crate) type Digest = [u8; 16];
+
+/// What is known of one that a controller has, or that has versions.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Owned {
+    /// The uid of the controller that owns it.
+    pub(crate) controller: Option<Arc<str>>,
+    /// Its labels and annotations, if it is a version.
+    pub(crate) versioned: Option<Arc<Marks>>,
+}
+
+/// Labels and annotations.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Marks {
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) annotations: BTreeMap<String, String>,
+}
+
+impl Object {
+    pub(crate) fn of_secret(secret: &Secret) -> Option<Self> {
+        let data = secret.data.iter().flatten().map(|(key, value)| (key.as_str(), &*value.0));
+        let labels = secret.metadata.labels.as_ref();
+        let kind = |dialect: Dialect| labels?.get(&dialect.label("secret-kind"));
+        let is_version = |dialect| kind(dialect).is_some_and(|kind| kind == "versionedSecret");
+        let versioned = Dialect::ALL.into_iter().any(is_version).then(|| {
+            Arc::new(Marks {
+                labels: labels.cloned().unwrap_or_default(),
+                annotations: secret.metadata.annotations.clone().unwrap_or_default(),
+            })
+        });
+        let digest = digest(data.map(|(key, value)| (0, key, value)));
+        Self::of(Kind::Secret, &secret.metadata, digest, versioned, secret.immutable == Some(true))
+    }
+
+    pub(crate) fn of_config_map(map: &ConfigMap) -> Option<Self> {
+        let immutable = map.immutable == Some(true);
+        Self::of(Kind::ConfigMap, &map.metadata, content(map), None, immutable)
+    }
+
+    fn of(
+        kind: Kind,
+        metadata: &ObjectMeta,
+        digest: Digest,
+        versioned: Option<Arc<Marks>>,
+        immutable: bool,
+    ) -> Option<Self> {
+        let owners = metadata.owner_references.as_deref().unwrap_or_default();
+        let owner = owners.iter().find(|owner| owner.controller == Some(true));
+        let controller: Option<Arc<str>> = owner.map(|owner| owner.uid.as_str().into());
+        let says = || metadata.annotations.as_ref()?.get(MADE_BY).cloned();
+        let maker = match owner {
+            Some(owner) => Dialect::of_owner(&owner.api_version, &owner.kind)
+                .map(|dialect| dialect.named(&owner.name)),
+            None => says(),
+        };
+        let labels = metadata.labels.as_ref();
+        let marks_output = |dialect: Dialect| {
+            labels.is_some_and(|labels| labels.contains_key(&dialect.label("container-name")))
+        };
+        let is_owned = controller.is_some() || versioned.is_some();
+        Some(Self {
+            kind,
+            namespace: metadata.namespace.as_deref()?.into(),
+            name: metadata.name.as_deref()?.into(),
+            version: metadata.resource_version.as_deref()?.parse().ok()?,
+            made: metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second()),
+            digest,
+            marks: marks(metadata.labels.as_ref(), metadata.annotations.as_ref()),
+            owned: is_owned.then_some(Owned { controller, versioned }),
+            immutable,
+            shared: owners.len() > 1,
+            going: metadata.deletion_timestamp.is_some(),
+            is_output: Dialect::ALL.into_iter().any(marks_output),
+            maker: maker.map(String::into_boxed_str),
+        })
+    }
+
+    /// Its resource version.
+    pub(crate) fn version(&self) -> u64 {
+        self.version
+    }
+
+    pub(crate) fn is_owned_by(&self, uid: &str) -> bool {
+        let controller = self.owned.as_ref().and_then(|owned| owned.controller.as_deref());
+        controller == Some(uid)
+    }
+
+    /// By kind and name, whose it is alone.
+    pub(super) fn maker_of_owned(&self) -> Option<&str> {
+        self.owned.as_ref()?.controller.as_ref()?;
+        self.maker.as_deref().filter(|_| !self.shared)
+    }
+
+    /// Whether it belongs to one of this kind and name that is not this one, and to nothing else.
+    pub(crate) fn is_owned_by_another_called(&self, maker: &str, uid: &str) -> bool {
+        self.maker_of_owned() == Some(maker) && !self.is_owned_by(uid)
+    }
+
+    /// Whether a run of this one has made it, as far as it says: of what older releases and the originals have made, and
+    /// nobody owns, nothing says whose it is, and it may be anybody's.
+    pub(crate) fn may_be_made_by(&self, maker: &str) -> bool {
+        self.is_output && self.maker.as_deref().is_none_or(|known| known == maker)
+    }
+
+    /// Labels and annotations of a version.
+    pub(crate) fn marks(&self) -> Option<&Marks> {
+        self.owned.as_ref()?.versioned.as_deref()
+    }
+
+    /// Whether these are its labels and annotations, and no others.
+    pub(crate) fn is_marked(&self, by: &Marks) -> bool {
+        self.marks == marks(Some(&by.labels), Some(&by.annotations))
+    }
+
+    /// Whether it holds just this.
+    pub(crate) fn holds(&self, data: &BTreeMap<String, Vec<u8>>) -> bool {
+        digest(data.iter().map(|(key, value)| (0, key.as_str(), value.as_slice()))) == self.digest
+    }
+
+    /// The same, by its digest.
+    pub(crate) fn has(&self, content: &Digest) -> bool {
+        self.digest == *content
+    }
+
+    /// Of a version: what all have in common, and which it is.
+    pub(super) fn version_of(&self) -> Option<(&str, u64)> {
+        self.marks()?;
+        let base = base(&self.name)?;
+        let digits = &self.name[base.len() + 2..];
+        // Of one that begins with a nought no pod would find the name again.
+        let version: u64 = digits.parse().ok().filter(|_| !digits.starts_with('0'))?;
+        // What is larger somebody has written to do harm: there would be none after it.
+        (version < MAX_VERSION).then_some((base, version))
+    }
+}
+
+/// What a ConfigMap holds.
+pub(crate) fn content(map: &ConfigMap) -> Digest {
+    let text = map.data.iter().flatten().map(|(key, value)| (0, key.as_str(), value.as_bytes()));
+    let binary = map.binary_data.iter().flatten().map(|(key, it)| (1, key.as_str(), &*it.0));
+    digest(text.chain(binary))
+}
+
+fn marks(
+    labels: Option<&BTreeMap<String, String>>,
+    annotations: Option<&BTreeMap<String, String>>,
+) -> Digest {
+    let part = |part, marks: Option<&'_ BTreeMap<String, String>>| {
+        let marks = marks.cloned().unwrap_or_default();
+        marks.into_iter().map(move |(key, value)| (part, key, value)).collect::<Vec<_>>()
+    };
+    let all = [part(0, labels), part(1, annotations)].concat();
+    digest(all.iter().map(|(part, key, value)| (*part, key.as_str(), value.as_bytes())))
+}
+
+/// Names and lengths are in it. Kept in memory only: who has it can try values.
+fn digest<'a>(data: impl Iterator<Item = (u8, &'a str, &'a [u8])>) -> Digest {
+    let mut hash = Context::new(&SHA256);
+    for (part, key, value) in data {
+        hash.update(&[part]);
+        for piece in [key.as_bytes(), value] {
+            hash.update(&(piece.len() as u64).to_be_bytes());
+            hash.update(piece);
+        }
+    }
+    let mut digest = Digest::default();
+    digest.copy_from_slice(&hash.finish().as_ref()[..16]);
+    digest
+}

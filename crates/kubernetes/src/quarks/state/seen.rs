@@ -1,0 +1,499 @@
+//! What is seen of Jobs and pods, in few words.
+
+use std::collections::BTreeMap;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use agent::GATHERING_VARIABLE;
+use k8s_openapi::api::batch::v1::{Job, JobCondition};
+use k8s_openapi::api::core::v1::{
+    Container, ContainerRestartRuleOnExitCodes, ContainerState, ContainerStatus, Pod, PodStatus,
+};
+use kube::api::ObjectMeta;
+
+use super::pods::OfJob;
+use crate::nodes::{is_silent, is_unheard};
+use crate::quarks::api::dialect::Dialect;
+use crate::quarks::api::resource::Resource;
+use crate::quarks::job::noted::{Noted, RUN_ID};
+use crate::quarks::job::overdue;
+use crate::quarks::job::several::Wants;
+use crate::quarks::output::capture::{CONTAINERS, ENDED, SIDECAR};
+
+/// How long a pod has to end that does not say so itself, in seconds.
+const GRACE: i64 = 30;
+
+/// A Job of ours.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct SeenJob {
+    pub(crate) namespace: Arc<str>,
+    pub(crate) name: Arc<str>,
+    pub(crate) uid: Arc<str>,
+    pub(crate) version: u64,
+    /// In seconds since 1970.
+    pub(crate) created: i64,
+    pub(crate) dialect: Dialect,
+    /// The uid of what it belongs to.
+    pub(crate) owner: Arc<str>,
+    /// The name of that.
+    pub(crate) owner_name: Arc<str>,
+    /// It belongs to something else, too.
+    pub(crate) shared: bool,
+    pub(crate) run: u64,
+    pub(crate) end: Option<JobEnd>,
+    /// Kubernetes does not say yet that it is over: where its end is known, pods of it may go on, on a dead node for ever.
+    pub(crate) winds_up: bool,
+    /// When Kubernetes gave it up, in seconds since 1970.
+    pub(crate) failed_at: i64,
+    /// When Kubernetes has to have begun or ended it, in seconds since 1970, if there is such a time.
+    pub(crate) due_at: Option<i64>,
+    /// When Kubernetes was last asked to look at it, in seconds since 1970.
+    pub(crate) reminded: Option<i64>,
+    pub(crate) wants: Wants,
+    pub(crate) noted: Noted,
+    /// Somebody deletes it.
+    pub(crate) deleting: bool,
+    /// A list was without it, which may have been an old one.
+    pub(crate) unsure: bool,
+    /// Its run was carried out by another Job, which has been here.
+    pub(crate) late: bool,
+    /// Whether its pods go with it.
+    pub(crate) takes_pods: bool,
+    /// Its run is over, and something that is not of its template goes on in a pod of it.
+    pub(crate) lingers: bool,
+    /// Its run is over, and a pod of it was seen to go on.
+    pub(crate) outlasted: bool,
+    /// Kubernetes removes it some time after its end, or was told to.
+    pub(crate) expires: bool,
+    /// Its run is over, and Kubernetes was told to end what goes on in its pods.
+    pub(crate) told: bool,
+}
+
+/// How a Job ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum JobEnd {
+    Complete,
+    /// The reason and the message of its condition.
+    Failed(String, String),
+}
+
+impl SeenJob {
+    /// `None`: it does not look like one of ours.
+    pub(crate) fn of(job: &Job) -> Option<Self> {
+        let metadata = &job.metadata;
+        let owners = metadata.owner_references.as_deref().unwrap_or_default();
+        let owner = owners.iter().find(|owner| owner.controller == Some(true))?;
+        let spec = job.spec.as_ref()?;
+        let pod_labels = spec.template.metadata.as_ref().and_then(|it| it.labels.as_ref());
+        let created = metadata.creation_timestamp.as_ref().map_or(0, |at| at.0.as_second());
+        Some(Self {
+            namespace: metadata.namespace.as_deref()?.into(),
+            name: metadata.name.as_deref()?.into(),
+            uid: metadata.uid.as_deref()?.into(),
+            version: metadata.resource_version.as_deref()?.parse().ok()?,
+            created,
+            dialect: Dialect::of_owner(&owner.api_version, &owner.kind)?,
+            owner: owner.uid.as_str().into(),
+            owner_name: owner.name.as_str().into(),
+            shared: owners.len() > 1,
+            run: note(metadata, RUN_ID)?,
+            end: end(job),
+            winds_up: ["Complete", "Failed"].iter().all(|kind| condition(job, kind).is_none()),
+            failed_at: failed_at(job).unwrap_or_default(),
+            due_at: overdue::due_at(spec, job.status.as_ref(), created),
+            reminded: note(metadata, overdue::REMINDED),
+            wants: Wants::of(spec, job.status.as_ref(), metadata.annotations.as_ref()),
+            noted: Noted::of(metadata),
+            deleting: metadata.deletion_timestamp.is_some(),
+            unsure: false,
+            late: false,
+            takes_pods: pod_labels.and_then(|all| all.get("delete")).is_some_and(|it| it == "pod"),
+            lingers: false,
+            outlasted: false,
+            expires: spec.ttl_seconds_after_finished.is_some(),
+            told: false,
+        })
+    }
+}
+
+/// A number among the annotations.
+fn note<N: FromStr>(metadata: &ObjectMeta, name: &str) -> Option<N> {
+    metadata.annotations.as_ref()?.get(name)?.parse().ok()
+}
+
+pub(crate) fn end(job: &Job) -> Option<JobEnd> {
+    // From 1.31 on it has succeeded before all its pods are over, too.
+    if condition(job, "Complete").or_else(|| condition(job, "SuccessCriteriaMet")).is_some() {
+        return Some(JobEnd::Complete);
+    }
+    let failed = failure(job)?;
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    Some(JobEnd::Failed(text(&failed.reason), text(&failed.message)))
+}
+
+fn failed_at(job: &Job) -> Option<i64> {
+    failure(job)?.last_transition_time.as_ref().map(|at| at.0.as_second())
+}
+
+/// That Kubernetes has given it up. From 1.31 on it says so first, and that it has failed when all its pods are over:
+/// where one is on a node that is dead that is never.
+fn failure(job: &Job) -> Option<&JobCondition> {
+    condition(job, "Failed").or_else(|| condition(job, "FailureTarget"))
+}
+
+fn condition<'j>(job: &'j Job, kind: &str) -> Option<&'j JobCondition> {
+    let mut conditions = job.status.as_ref()?.conditions.iter().flatten();
+    conditions.find(|it| it.type_ == kind && it.status == "True")
+}
+
+/// A pod of a Job of ours.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct SeenPod {
+    pub(crate) namespace: Arc<str>,
+    pub(crate) name: Arc<str>,
+    pub(crate) uid: Arc<str>,
+    pub(crate) version: u64,
+    /// The uid of its Job.
+    pub(crate) job: Arc<str>,
+    /// It was left behind when its Job went.
+    pub(crate) orphan: bool,
+    /// All containers of the template have ended well.
+    pub(crate) succeeded: bool,
+    /// They are over, well or not.
+    pub(crate) over: bool,
+    /// They are over, and something that is not of the template goes on in it.
+    pub(crate) lingers: bool,
+    /// It is not there any more; this is how it was.
+    pub(crate) gone: bool,
+    /// When it is to be gone, in seconds since 1970, if somebody asked for it to go.
+    pub(crate) going: Option<i64>,
+    /// How long it has to end when it is told to, in seconds.
+    pub(crate) grace: i64,
+    /// Whether a sidecar of ours reads its output.
+    pub(crate) sidecar: bool,
+    /// Its containers around whose command the agent is.
+    pub(crate) wrapped: Vec<Arc<str>>,
+    /// Its sidecar has ended, and was begun anew, or will be.
+    pub(crate) anew: bool,
+    /// Its sidecar waits to be told that the others have ended.
+    pub(crate) waits_for_us: bool,
+    /// In seconds since 1970.
+    pub(crate) ended: i64,
+    /// By container, those that have ended; our sidecar too.
+    pub(crate) containers: BTreeMap<Arc<str>, SeenEnd>,
+    /// Why it does not begin.
+    pub(crate) trouble: Option<String>,
+    pub(crate) node: Option<Arc<str>>,
+    /// That is not heard of.
+    pub(crate) silent: bool,
+    /// When it was given its node, whose kubelet has said nothing of it yet; in seconds since 1970.
+    pub(crate) unheard_since: Option<i64>,
+    /// A container of it has begun.
+    pub(crate) began: bool,
+    /// Why all of it was ended, if that was not by itself.
+    pub(crate) ended_for: Option<String>,
+    /// By container, how those ended before that were started again, or are to be.
+    pub(crate) before: BTreeMap<Arc<str>, SeenEnd>,
+}
+
+/// How a container ended.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct SeenEnd {
+    pub(crate) code: i32,
+    pub(crate) reason: String,
+    pub(crate) message: String,
+}
+
+impl SeenPod {
+    /// `None`: of no Job.
+    pub(crate) fn of(pod: &Pod) -> Option<Self> {
+        let metadata = &pod.metadata;
+        let mut owners = metadata.owner_references.iter().flatten();
+        let owner = owners.find(|owner| owner.kind == "Job" && owner.controller == Some(true));
+        // What was left behind when its Job went says only by this whose it was.
+        let label = |name: &str| metadata.labels.as_ref()?.get(name);
+        let job = owner.map(|owner| &owner.uid).or_else(|| label("controller-uid"))?;
+        let status = pod.status.as_ref();
+        let spec = pod.spec.as_ref();
+        let Ends { containers, anew, sidecar, succeeded, over, lingers, waits_for_us } =
+            Ends::of(pod);
+        Some(Self {
+            namespace: metadata.namespace.as_deref()?.into(),
+            name: metadata.name.as_deref()?.into(),
+            uid: metadata.uid.as_deref()?.into(),
+            version: metadata.resource_version.as_deref()?.parse().ok()?,
+            job: job.as_str().into(),
+            orphan: owner.is_none(),
+            succeeded,
+            over,
+            lingers,
+            gone: false,
+            going: metadata.deletion_timestamp.as_ref().map(|at| at.0.as_second()),
+            grace: spec.and_then(|it| it.termination_grace_period_seconds).unwrap_or(GRACE),
+            waits_for_us,
+            anew,
+            sidecar,
+            wrapped: wrapped(pod),
+            ended: status.map(last_end).unwrap_or_default(),
+            containers,
+            trouble: status.and_then(trouble),
+            node: spec.and_then(|it| it.node_name.as_deref()).map(Arc::from),
+            silent: status.is_some_and(is_silent),
+            unheard_since: placed(pod).filter(|_| is_unheard(pod) || is_unlooked_at(pod)),
+            began: status.is_some_and(began),
+            ended_for: status.and_then(ended_for),
+            before: status.map(before).unwrap_or_default(),
+        })
+    }
+}
+
+/// How far the containers of a pod have ended, and what that makes of the pod: members of [`SeenPod`].
+struct Ends {
+    containers: BTreeMap<Arc<str>, SeenEnd>,
+    anew: bool,
+    sidecar: bool,
+    succeeded: bool,
+    over: bool,
+    lingers: bool,
+    waits_for_us: bool,
+}
+
+impl Ends {
+    fn of(pod: &Pod) -> Self {
+        let status = pod.status.as_ref();
+        let phase = status.and_then(|it| it.phase.as_deref()).unwrap_or_default();
+        let annotation = |name: &str| pod.metadata.annotations.as_ref()?.get(name);
+        let is_told = annotation(ENDED).is_some();
+        let mut containers = status.map(ends).unwrap_or_default();
+        let again = status.filter(|_| is_told).and_then(told_and_started_again);
+        let again = again.filter(|(name, _)| !containers.contains_key(name));
+        let anew = again.is_some();
+        containers.extend(again);
+        let named = annotation(CONTAINERS).map(|it| it.split(',').collect::<Vec<_>>());
+        let ended_well = |name: &&str| containers.get(*name).is_some_and(|end| end.code == 0);
+        // What ends well because all of its pod was ended has not done its work.
+        let is_given_up = phase == "Failed" && status.is_some_and(|it| it.reason.is_some());
+        let all_well =
+            !is_given_up && named.as_ref().is_some_and(|named| named.iter().all(ended_well));
+        let succeeded = phase == "Succeeded" || all_well;
+        let over = |name: &&str| {
+            containers.get(*name).is_some_and(|end| end.code == 0 || !restarts(pod, name, end.code))
+        };
+        // Kubernetes waits for what was put into it: it may never end.
+        let all_over = named.as_ref().is_some_and(|named| named.iter().all(over));
+        let others = named.iter().flatten().filter(|name| **name != SIDECAR);
+        let sidecar = named.iter().flatten().any(|name| *name == SIDECAR);
+        let goes_on = status.is_some_and(|it| others_go_on(it, &named));
+        // One among the first containers is ended by the kubelet, once nothing else goes on.
+        let mut main = pod.spec.iter().flat_map(|spec| &spec.containers);
+        let is_ours_to_end = goes_on || main.any(|container| container.name == SIDECAR);
+        let waits_for_us = sidecar
+            && is_ours_to_end
+            && !containers.contains_key(SIDECAR)
+            && !is_told
+            && others.copied().all(|name| over(&name));
+        Self {
+            anew,
+            sidecar,
+            succeeded,
+            over: succeeded || all_over || phase == "Failed",
+            lingers: all_over && goes_on,
+            waits_for_us,
+            containers,
+        }
+    }
+}
+
+/// Whether a container of a pod that has ended with this code is begun again by its kubelet.
+fn restarts(pod: &Pod, name: &str, code: i32) -> bool {
+    let Some(spec) = pod.spec.as_ref() else { return true };
+    let own = spec.containers.iter().find(|container| container.name == name);
+    // From Kubernetes 1.34 on a container may say so of itself; the first rule that fits counts.
+    let rules = own.and_then(|own| own.restart_policy_rules.as_ref()).into_iter().flatten();
+    let fits = |codes: &ContainerRestartRuleOnExitCodes| {
+        let is_in = codes.values.iter().flatten().any(|value| *value == code);
+        is_in == (codes.operator == "In")
+    };
+    let mut fitting = rules.filter(|rule| rule.exit_codes.as_ref().is_some_and(fits));
+    let policy = own.and_then(|own| own.restart_policy.as_deref());
+    match fitting.next() {
+        Some(rule) => rule.action.starts_with("Restart"),
+        None => policy.or(spec.restart_policy.as_deref()) != Some("Never"),
+    }
+}
+
+impl SeenJob {
+    /// Its run is over: takes what goes on in these pods of it. Whether that is news.
+    pub(crate) fn note_after<'p>(&mut self, pods: impl IntoIterator<Item = &'p SeenPod>) -> bool {
+        let before = (self.lingers, self.outlasted);
+        for pod in pods {
+            self.lingers |= pod.lingers;
+            self.outlasted |= pod.outlasts();
+        }
+        before != (self.lingers, self.outlasted)
+    }
+
+    /// Its run is over, as this resource says, which had these pods.
+    pub(crate) fn settle(&mut self, resource: &Resource, pods: &OfJob) {
+        self.note_after(pods.values());
+        // Of the newest run it is what the next one is held to, where the record of that is lost.
+        let newest = resource.status.history.first().map(|run| run.id);
+        if newest.is_some_and(|newest| self.run < newest) {
+            self.noted.forget_found();
+        }
+    }
+
+    /// Its run is over, and something goes on that nobody else would end. What was only seen late to end is nothing once
+    /// Kubernetes says that the Job has ended.
+    pub(crate) fn goes_on(&self) -> bool {
+        self.lingers || self.outlasted && self.end.is_none()
+    }
+
+    /// Nothing goes on in it any more.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.end.is_some() && !self.winds_up && !self.goes_on()
+    }
+}
+
+impl SeenPod {
+    /// Whether it ended well by itself. What ends with 0 when it is told to has not done all of its work.
+    pub(crate) fn did_its_work(&self) -> bool {
+        self.succeeded && self.going.is_none()
+    }
+
+    /// Whether it may go on after the run of its Job. While it is not heard that the Job has ended: a watch may be late.
+    fn outlasts(&self) -> bool {
+        !(self.over || self.gone || self.going.is_some())
+    }
+}
+
+/// Whether no scheduler has said a word of it.
+fn is_unlooked_at(pod: &Pod) -> bool {
+    let has_node = pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    let waits = !has_node && phase.is_none_or(|phase| phase == "Pending");
+    let conditions = pod.status.iter().flat_map(|it| it.conditions.iter().flatten());
+    waits && !conditions.into_iter().any(|it| it.type_ == "PodScheduled")
+}
+
+/// When it was given its node, or made.
+fn placed(pod: &Pod) -> Option<i64> {
+    let mut conditions = pod.status.iter().flat_map(|it| it.conditions.iter().flatten());
+    let placed = conditions.find(|it| it.type_ == "PodScheduled" && it.status == "True");
+    let at = placed.and_then(|it| it.last_transition_time.as_ref());
+    at.or(pod.metadata.creation_timestamp.as_ref()).map(|at| at.0.as_second())
+}
+
+fn wrapped(pod: &Pod) -> Vec<Arc<str>> {
+    let is_told = |container: &&Container| {
+        let mut env = container.env.iter().flatten();
+        container.name != SIDECAR && env.any(|variable| variable.name == GATHERING_VARIABLE)
+    };
+    let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+    containers.filter(is_told).map(|container| container.name.as_str().into()).collect()
+}
+
+fn statuses(status: &PodStatus) -> impl Iterator<Item = &ContainerStatus> {
+    let first = status.init_container_statuses.iter().flatten();
+    first.chain(status.container_statuses.iter().flatten())
+}
+
+/// Whether a container goes on that is none of the named.
+fn others_go_on(status: &PodStatus, named: &Option<Vec<&str>>) -> bool {
+    let is_other = |name: &str| named.as_ref().is_some_and(|named| !named.contains(&name));
+    let mut main = status.container_statuses.iter().flatten();
+    main.any(|container| {
+        let ended = container.state.as_ref().is_some_and(|state| state.terminated.is_some());
+        is_other(&container.name) && !ended
+    })
+}
+
+fn began(status: &PodStatus) -> bool {
+    let is_waiting = |state: &ContainerState| state.running.is_none() && state.terminated.is_none();
+    statuses(status).any(|container| container.state.as_ref().is_some_and(|it| !is_waiting(it)))
+}
+
+fn ends(status: &PodStatus) -> BTreeMap<Arc<str>, SeenEnd> {
+    statuses(status).filter_map(|it| end_of(it, it.state.as_ref()?)).collect()
+}
+
+fn before(status: &PodStatus) -> BTreeMap<Arc<str>, SeenEnd> {
+    statuses(status).filter_map(|it| end_of(it, it.last_state.as_ref()?)).collect()
+}
+
+fn end_of(container: &ContainerStatus, state: &ContainerState) -> Option<(Arc<str>, SeenEnd)> {
+    let ended = state.terminated.as_ref()?;
+    let seen = SeenEnd {
+        code: ended.exit_code,
+        reason: ended.reason.clone().unwrap_or_default(),
+        message: ended.message.clone().unwrap_or_default(),
+    };
+    Some((container.name.as_str().into(), seen))
+}
+
+/// How a native sidecar ended that was told to: a kubelet begins it anew. One that was killed before has left nothing yet,
+/// and is at it.
+fn told_and_started_again(status: &PodStatus) -> Option<(Arc<str>, SeenEnd)> {
+    let mut first = status.init_container_statuses.iter().flatten();
+    let sidecar = first.find(|container| container.name == SIDECAR)?;
+    let has_left = |end: &SeenEnd| end.code == 0 || !end.message.is_empty();
+    end_of(sidecar, sidecar.last_state.as_ref()?).filter(|(_, end)| has_left(end))
+}
+
+fn last_end(status: &PodStatus) -> i64 {
+    let states = statuses(status).flat_map(|it| [&it.state, &it.last_state]).flatten();
+    let ends = states.filter_map(|it| it.terminated.as_ref()?.finished_at.as_ref());
+    ends.map(|at| at.0.as_second()).max().unwrap_or_default()
+}
+
+/// Of a container that ends too often.
+pub(crate) const BEGUN_AGAIN: &str = "is begun again, each time after a longer pause";
+
+/// Why a pod does not begin, in words that stay the same while it tries again.
+fn trouble(status: &PodStatus) -> Option<String> {
+    // In words that stay the same, from its end until it is begun again.
+    let begun_again = || {
+        let mut all = statuses(status).filter(|container| container.name != SIDECAR);
+        all.find_map(|container| {
+            let state = container.state.as_ref()?;
+            let waits = state.waiting.as_ref().and_then(|it| it.reason.as_deref());
+            let last = container.last_state.as_ref().and_then(|last| last.terminated.as_ref());
+            let end = match &state.terminated {
+                Some(end) if end.exit_code != 0 && container.restart_count > 0 => Some(end),
+                _ if waits == Some("CrashLoopBackOff") => last,
+                _ => return None,
+            };
+            let name = &container.name;
+            let code = end.map_or_else(String::new, |end| format!(" with {}", end.exit_code));
+            Some(format!("container {name}: it ends{code} and {BEGUN_AGAIN}"))
+        })
+    };
+    let waiting = statuses(status).find_map(|container| {
+        let waiting = container.state.as_ref()?.waiting.as_ref()?;
+        let why = match waiting.reason.as_deref()? {
+            "ErrImagePull" | "ImagePullBackOff" | "InvalidImageName" | "ErrImageNeverPull" => {
+                format!("the image {} cannot be pulled", container.image)
+            }
+            reason @ ("CreateContainerConfigError"
+            | "CreateContainerError"
+            | "RunContainerError") => {
+                format!("{reason}: {}", waiting.message.as_deref().unwrap_or_default())
+            }
+            _ => return None,
+        };
+        Some(format!("container {}: {why}", container.name))
+    });
+    let unschedulable = || {
+        let conditions = status.conditions.iter().flatten();
+        let mut refused =
+            conditions.filter(|it| it.type_ == "PodScheduled" && it.status == "False");
+        refused.find_map(|it| Some(format!("Unschedulable: {}", it.message.as_deref()?)))
+    };
+    waiting.or_else(begun_again).or_else(unschedulable)
+}
+
+/// Why all of a pod was ended, in words: it was evicted, its node went.
+fn ended_for(status: &PodStatus) -> Option<String> {
+    let reason = status.reason.as_deref()?;
+    Some(format!("{reason}: {}", status.message.as_deref().unwrap_or_default()))
+}

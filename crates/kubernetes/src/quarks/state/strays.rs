@@ -1,0 +1,91 @@
+//! Pods whose sidecar waits to be told that all else has ended, though no run goes on that would tell it: plain state.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use super::pods::OfJob;
+use super::seen::{SeenJob, SeenPod};
+use super::table::Table;
+
+/// A pod whose sidecar waits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Waiting {
+    pub(crate) namespace: Arc<str>,
+    pub(crate) name: Arc<str>,
+    pub(crate) uid: Arc<str>,
+    /// The uid of its Job.
+    pub(crate) job: Arc<str>,
+}
+
+impl Waiting {
+    /// `None` if it does not wait for us.
+    pub(crate) fn of(pod: &SeenPod) -> Option<Self> {
+        let [namespace, name, uid, job] =
+            [&pod.namespace, &pod.name, &pod.uid, &pod.job].map(Arc::clone);
+        (pod.waits_for_us && !pod.gone).then_some(Self { namespace, name, uid, job })
+    }
+}
+
+impl Table {
+    /// A Job is gone: what is known of its pods goes, but for those that wait.
+    pub(crate) fn release(&mut self, job: &SeenJob) {
+        self.disown([job]);
+        self.pods.remove(&job.uid);
+    }
+
+    /// These Jobs are nobody's, as far as is known: whoever they are of may only be heard of later, and wants to know of
+    /// their pods then.
+    pub(crate) fn disown<'j>(&mut self, jobs: impl IntoIterator<Item = &'j SeenJob>) {
+        for job in jobs {
+            self.owners.remove(&job.uid);
+            self.strays.extend(self.pods.of(&job.uid).into_iter().flat_map(waiting));
+        }
+    }
+
+    /// A list of pods has no others of a scope than these. What one of a known Job has left is wanted until its run is
+    /// settled, though it is gone; the others nobody would ever forget.
+    pub(crate) fn keep_pods(&mut self, scope: Option<&str>, listed: &HashSet<Arc<str>>) {
+        let is_gone = |namespace: &str, uid: &Arc<str>| {
+            scope.is_none_or(|scope| scope == namespace) && !listed.contains(uid)
+        };
+        self.strays.retain(|uid, stray| !is_gone(&stray.namespace, uid));
+        let owners = &self.owners;
+        self.pods.retain(|pod| {
+            let goes = is_gone(&pod.namespace, &pod.uid);
+            pod.gone |= goes;
+            !goes || owners.contains_key(&pod.job)
+        });
+    }
+
+    pub(crate) fn note_stray(&mut self, pod: &SeenPod) {
+        // Of an orphan no more may be told by then.
+        match Waiting::of(pod).filter(|it| pod.orphan || !self.goes_on(&it.job)) {
+            Some(waiting) => drop(self.strays.insert(Arc::clone(&pod.uid), waiting)),
+            None => drop(self.strays.remove(&pod.uid)),
+        }
+    }
+
+    /// The pods that wait for us though their Job is gone or their run is over. A watch of pods may be before that of
+    /// Jobs: one whose run goes on is none.
+    pub(crate) fn strays(&self) -> Vec<Waiting> {
+        self.strays.values().filter(|stray| !self.goes_on(&stray.job)).cloned().collect()
+    }
+
+    /// Whether the run of a Job is known, and not over.
+    fn goes_on(&self, job: &str) -> bool {
+        self.owners.get(job).is_some_and(|key| !self.is_over(key, job))
+    }
+
+    /// The sidecar of a pod was told that the others have ended.
+    pub(crate) fn told(&mut self, uid: &str) {
+        self.strays.remove(uid);
+        if let Some(pod) = self.pods.get_mut(uid) {
+            pod.waits_for_us = false;
+        }
+    }
+}
+
+/// Those of these pods that wait for us.
+pub(crate) fn waiting(pods: &OfJob) -> impl Iterator<Item = (Arc<str>, Waiting)> + use<'_> {
+    pods.values().filter_map(Waiting::of).map(|it| (Arc::clone(&it.uid), it))
+}
