@@ -56,7 +56,7 @@ pub(super) fn of_pod(pod: &Map<String, Value>, path: &str, mounted: Mounted<'_>)
         let Some(place) = mount["mountPath"].as_str() else { continue };
         let same = place.trim_end_matches('/');
         if OUR_MOUNTS.contains(&same) || mounted.iter().any(|(_, ours)| *ours == same) {
-            fault(at("mountPath"), format!("{place} is for Manciple itself; choose another path"));
+            fault(at("mountPath"), format!("{same} is for Manciple itself; choose another path"));
         // Kubernetes compares them as they are written.
         } else if !places.insert(place) {
             fault(at("mountPath"), format!("{place} is there more than once; remove one"));
