@@ -120,11 +120,15 @@ impl Dialect {
         }
     }
 
-    /// The variable of a container whose value its Secrets carry as a label, and that label.
-    pub(crate) fn marked_by(self) -> (&'static str, &'static str) {
-        match self {
-            Self::QuarksJob => ("REMOTE_ID", "remote-id"),
-            Self::ExtendedJob => ("INSTANCE_GROUP_NAME", "instance-group"),
+    /// The variables of a container whose values its Secrets carry as labels, and those labels. The first releases, which
+    /// had a prefix instead of a map, had another than the last.
+    pub(crate) fn marked_by(self, is_by_prefix: bool) -> &'static [(&'static str, &'static str)] {
+        const FIRST: (&str, &str) = ("INSTANCE_GROUP_NAME", "instance-group");
+        const LAST: (&str, &str) = ("REMOTE_ID", "remote-id");
+        match (self, is_by_prefix) {
+            (Self::QuarksJob, false) => &[LAST],
+            (Self::QuarksJob, true) => &[FIRST, LAST],
+            (Self::ExtendedJob, _) => &[FIRST],
         }
     }
 }

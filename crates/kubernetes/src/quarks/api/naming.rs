@@ -5,6 +5,7 @@ use data_encoding::HEXLOWER;
 use engine::trigger::Run;
 
 use crate::names;
+use crate::syntax::is_label_value;
 
 /// The longest label value, and name of a container or a volume.
 const LABEL: usize = 63;
@@ -52,7 +53,12 @@ pub(crate) fn sanitize(text: &str) -> String {
     bounded(&kept(text, |character| character == '-'), LABEL)
 }
 
-/// The same with dots: of a Secret, or of what all versions of one have in common, which leaves room for their numbers.
+/// The value of a label as it is written, if it can stand there.
+pub(crate) fn label_as_written(text: &str) -> String {
+    if is_label_value(text) { text.to_owned() } else { sanitize(text) }
+}
+
+/// As [`sanitize`], with dots: of a Secret, or of what all versions of one have in common, which leaves room for their numbers.
 pub(crate) fn sanitize_subdomain(text: &str, versioned: bool) -> String {
     let text = kept(text, |character| matches!(character, '-' | '.'));
     match versioned {

@@ -11,7 +11,9 @@ use super::bounds::{Beyond, Taken};
 use super::shown::{MAX_KEY_BYTES, is_key, not_text, shown};
 use crate::calls::valueless;
 use crate::quarks::api::dialect::Dialect;
-use crate::quarks::api::naming::{fanned, fanned_beginning, sanitize, sanitize_subdomain};
+use crate::quarks::api::naming::{
+    fanned, fanned_beginning, label_as_written, sanitize, sanitize_subdomain,
+};
 use crate::quarks::api::reference::{Kind, To, base};
 
 /// What an ExtendedJob's container prints, as if it was a file.
@@ -33,6 +35,8 @@ pub(crate) struct OutputMap {
     files: Files,
     /// Whether those are versioned that do not say.
     versioned: bool,
+    /// Whether there is a prefix instead of a map.
+    is_by_prefix: bool,
 }
 
 /// What becomes of a file.
@@ -103,15 +107,14 @@ impl OutputMap {
     /// The same, with prefixes that have one dash after them, or are `verbatim`.
     pub(crate) fn named(dialect: Dialect, spec: &Value, verbatim: bool) -> Self {
         let output = &spec["output"];
+        // The first releases of QuarksJobs had a prefix, too, and one file.
+        let is_by_prefix = dialect == Dialect::ExtendedJob || output["outputMap"].is_null();
         let files = match dialect {
-            // The first releases of its operator had a prefix, and one file.
-            Dialect::QuarksJob if output["outputMap"].is_null() => {
-                Self::of_prefix(dialect, spec, LEFT, verbatim)
-            }
-            Dialect::QuarksJob => Self::of_files(output),
+            _ if !is_by_prefix => Self::of_files(output),
+            Dialect::QuarksJob => Self::of_prefix(dialect, spec, LEFT, verbatim),
             Dialect::ExtendedJob => Self::of_prefix(dialect, spec, PRINTED, verbatim),
         };
-        Self { files, versioned: output["versioned"] == true }
+        Self { files, versioned: output["versioned"] == true, is_by_prefix }
     }
 
     fn of_files(output: &Value) -> Files {
@@ -298,12 +301,15 @@ fn within(
             match read(options, versioned, &general, found) {
                 Ok(read) => {
                     taken.objects(read.len())?;
+                    // Those of one file take precedence over those of all.
+                    let users: Vec<_> =
+                        general.labels.iter().chain(&options.secret_labels).collect();
                     for (name, data) in read {
                         let wanted = Wanted {
                             kind: options.kind(),
                             name,
                             data,
-                            labels: labels(dialect, &general.labels, options, container, spec),
+                            labels: labels(dialect, map.is_by_prefix, &users, container, spec),
                             annotations: options.secret_annotations.clone(),
                             versioned,
                             versions: general.versions,
@@ -353,22 +359,23 @@ fn found<'f>(
     }
 }
 
-/// Those of one file take precedence over those of all.
+/// The later of a user's wins. Where there is a prefix values are as they are written, as in the releases that had one.
 fn labels(
     dialect: Dialect,
-    general: &BTreeMap<String, String>,
-    options: &SecretOptions,
+    is_by_prefix: bool,
+    users: &[(&String, &String)],
     container: &str,
     spec: &Value,
 ) -> BTreeMap<String, String> {
-    let users = general.iter().chain(&options.secret_labels);
+    let written = if is_by_prefix { label_as_written } else { sanitize };
     let mut labels: BTreeMap<String, String> =
-        users.map(|(name, value)| (name.clone(), sanitize(value))).collect();
+        users.iter().map(|(name, value)| ((*name).clone(), written(value))).collect();
     labels.insert(dialect.label("container-name"), sanitize(container));
-    let env = spec["env"].as_array().into_iter().flatten();
-    let (variable, label) = dialect.marked_by();
-    let value = env.filter(|it| it["name"] == variable).find_map(|it| it["value"].as_str());
-    labels.extend(value.map(|value| (dialect.label(label), value.to_owned())));
+    for (variable, label) in dialect.marked_by(is_by_prefix) {
+        let env = spec["env"].as_array().into_iter().flatten();
+        let value = env.filter(|it| it["name"] == *variable).find_map(|it| it["value"].as_str());
+        labels.extend(value.map(|value| (dialect.label(label), value.to_owned())));
+    }
     labels
 }
 

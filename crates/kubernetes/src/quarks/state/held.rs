@@ -155,7 +155,8 @@ impl Objects {
     }
 
     /// What a reference is known to hold, by how it is remembered, and in which resource version; nothing if it is not
-    /// there. What could be a version and is not there is one, unless it was `known` by its own name.
+    /// there. What could be a version and is not there is one, unless it was `known` by its own name. What became a version
+    /// by its label alone, or is none any more, is remembered as it was: labels are no change.
     pub(crate) fn held(
         &self,
         namespace: &str,
@@ -167,16 +168,28 @@ impl Objects {
         let base = base(name).filter(|_| to == To::Object(Kind::Secret));
         // No name has a star in it.
         let of_versions = base.map(|base| (base, format!("{}/{base}-v*", to.word())));
-        if let Some((base, place)) = &of_versions
+        let before = |place: &str| known.and_then(|known| known.get(place));
+        if let Some((base, of_versions)) = &of_versions
             && let Some((number, object)) = self.newest(namespace, base)
         {
-            let version = Version { number, data: self.told(object), made: object.made };
-            return (place.clone(), Held::Version(version), Some(object.version));
+            let (data, resource) = (self.told(object), Some(object.version));
+            if *object.name == *name && before(&place) == Some(&Held::Data(data.clone())) {
+                return (place, Held::Data(data), resource);
+            }
+            let version = Version { number, data, made: object.made };
+            return (of_versions.clone(), Held::Version(version), resource);
         }
         if let Some(object) = to.object().and_then(|kind| self.get(namespace, kind, name)) {
-            return (place, Held::Data(self.told(object)), Some(object.version));
+            let (data, resource) = (self.told(object), Some(object.version));
+            if let Some((_, of_versions)) = of_versions
+                && let Some(Held::Version(version)) = before(&of_versions)
+                && version.data == data
+            {
+                return (of_versions, Held::Version(version.clone()), resource);
+            }
+            return (place, Held::Data(data), resource);
         }
-        let is_known = known.is_some_and(|known| known.contains_key(&place));
+        let is_known = before(&place).is_some();
         let of_versions = of_versions.filter(|_| !is_known).map(|(_, place)| place);
         (of_versions.unwrap_or(place), Held::Nothing(()), None)
     }
@@ -306,6 +319,22 @@ mod tests {
             let found = objects.held("n", TO_SECRET, "link-v1", known);
             assert_eq!(found.0, place, "{name}");
         }
+        // With its label, or without it, it is what it was before; what it holds is no less.
+        let of = |it: Object, known: Option<&References>| {
+            let mut objects = Objects::new(b"key");
+            objects.learn(it);
+            let (place, held, _) = objects.held("n", TO_SECRET, "link-v1", known);
+            References::from([(place, held)])
+        };
+        for (was, name) in [(false, "labelled"), (true, "not labelled any more")] {
+            let before = of(secret("link-v1", 1, "YQ==", was), None);
+            assert_eq!(of(secret("link-v1", 2, "YQ==", !was), Some(&before)), before, "{name}");
+            let other = of(secret("link-v1", 2, "Yg==", !was), Some(&before));
+            assert_ne!(other, before, "{name}, and changed");
+        }
+        let before = of(secret("link-v1", 1, "YQ==", false), None);
+        let place = of(secret("link-v2", 2, "YQ==", true), Some(&before));
+        assert!(place.contains_key("secret/link-v*"), "there is a newer one: {place:?}");
         let mut objects = Objects::new(b"key");
         let mut held = |it| {
             objects.learn(it);

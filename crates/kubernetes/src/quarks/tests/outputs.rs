@@ -304,6 +304,48 @@ fn what_a_container_prints_becomes_a_secret_of_its_own() {
     assert_eq!(labels(1)["key"], "value");
 }
 
+/// Those of the last releases' map lose what names of objects cannot have; those that had a prefix left them alone.
+#[test]
+fn labels_beside_a_prefix_are_as_they_are_written() {
+    let env = json!([
+        {"name": "INSTANCE_GROUP_NAME", "value": "group"}, {"name": "REMOTE_ID", "value": "remote"},
+    ]);
+    let containers = json!([{"name": "c", "env": env}]);
+    let labels = json!({"version": "1.2.3", "app": "Foo_Bar.1", "none": "a b!", "empty": ""});
+    let by_prefix = json!({"namePrefix": "p", "secretLabels": labels});
+    let mut by_map = json!({"outputMap": {"c": {"o.json": {"name": "p"}}}, "secretLabels": labels});
+    by_map["namePrefix"] = json!("not read");
+    let raw = [("app", "Foo_Bar.1"), ("empty", ""), ("none", "ab"), ("version", "1.2.3")];
+    let sanitized = [("app", "foo-bar1"), ("empty", ""), ("none", "ab"), ("version", "123")];
+    for (dialect, output, expected, marks) in [
+        (Dialect::ExtendedJob, &by_prefix, raw, vec![("instance-group", "group")]),
+        (
+            Dialect::QuarksJob,
+            &by_prefix,
+            raw,
+            vec![("instance-group", "group"), ("remote-id", "remote")],
+        ),
+        (Dialect::QuarksJob, &by_map, sanitized, vec![("remote-id", "remote")]),
+    ] {
+        let pod = json!({"spec": {"containers": containers}});
+        let spec = match dialect {
+            Dialect::ExtendedJob => json!({"template": pod, "output": output}),
+            Dialect::QuarksJob => {
+                json!({"template": {"spec": {"template": pod}}, "output": output})
+            }
+        };
+        let file = text(r#"{"k": "v"}"#);
+        let files = ["o.json", "output.json", "stdout"].map(|name| (name.to_owned(), file.clone()));
+        let gathered = BTreeMap::from([("c".to_owned(), files.into())]);
+        let kept = kept(dialect, &spec, false, &gathered);
+        let mut all: BTreeMap<String, String> =
+            expected.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        all.insert(dialect.label("container-name"), "c".to_owned());
+        all.extend(marks.iter().map(|(name, value)| (dialect.label(name), (*value).to_owned())));
+        assert_eq!(kept.wanted[0].labels, all, "{dialect:?}: {output}");
+    }
+}
+
 #[test]
 fn a_file_of_an_extended_job_counts_before_what_it_prints() {
     let spec = json!({
