@@ -168,6 +168,16 @@ impl<'p> Fields<'p> {
         }
     }
 
+    /// The same, where some platforms send an empty one for none.
+    #[cfg(feature = "server")]
+    pub(crate) fn guid_if_any(&mut self, name: &str) -> Option<String> {
+        match self.take(name)? {
+            Value::String(text) if text.is_empty() => None,
+            Value::String(text) => self.checked_guid(name, text),
+            _ => self.wrong(name, false, "must be a string"),
+        }
+    }
+
     /// A required boolean.
     pub(crate) fn boolean(&mut self, name: &str) -> Option<bool> {
         match self.take(name) {

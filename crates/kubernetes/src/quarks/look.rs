@@ -127,6 +127,10 @@ impl Table {
         let left = disposals(&resource, &entry.jobs).into_keys().collect();
         let begun = begun(&resource, &entry.jobs);
         let record = recalled(&resource, &entry.jobs);
+        let strategy = match owes_once(&resource, &record) {
+            true => Strategy::Once,
+            false => resource.strategy,
+        };
         let settled = settled(&resource, &record, &runs);
         let entry = self.entries.get_mut(key)?;
         let since = match &entry.references {
@@ -139,7 +143,7 @@ impl Table {
         let differs = record.differs(&references, &versions);
         entry.differs = differs.then(|| entry.differs.unwrap_or(now));
         Some(State {
-            strategy: resource.strategy,
+            strategy,
             follows_config: resource.follows_config,
             concurrency: resource.concurrency,
             missing,
@@ -324,6 +328,18 @@ pub(super) fn recalled(resource: &Resource, jobs: &BTreeMap<u64, SeenJob>) -> Re
     let pods = record.pods.iter_mut().flat_map(|known| known.pods.values_mut());
     pods.filter(|pod| pod.version > resource.version).for_each(|pod| pod.version = 0);
     record
+}
+
+/// Whether the word `once` was taken for a run that had no Job, for its template was wrong, and that is mended now. Any
+/// other run since then has made a Job of it, or has failed to.
+fn owes_once(resource: &Resource, record: &Record) -> bool {
+    let newest = resource.status.history.first();
+    let is_owed = newest.is_some_and(|run| {
+        run.id == record.last
+            && run.trigger == Trigger::Once.word()
+            && run.had_no_job_by_another(resource)
+    });
+    resource.strategy == Strategy::Done && !record.once && is_owed
 }
 
 /// Runs whose end is known.

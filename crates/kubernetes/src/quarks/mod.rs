@@ -15,6 +15,7 @@
 
 mod api;
 mod counts;
+mod decided;
 mod install;
 mod job;
 mod look;

@@ -16,6 +16,7 @@ use super::api::room::with_remedy;
 use super::api::status;
 use super::api::unread::unwritable;
 use super::api::{lint, naming};
+use super::decided;
 use super::job::trouble::Trouble;
 use super::look::Look;
 use super::output::undone::{self, Undone};
@@ -139,6 +140,10 @@ impl Controller {
             (resource, look)
         };
         let mut decision = look.decision(&time(now));
+        tracing::debug!(
+            namespace = &*key.namespace, name = &*key.name, strategy = ?resource.strategy,
+            does = %decided::said(&decision), fault = look.fault, "looked at"
+        );
         // What another takes the place of goes on until that other can be.
         let takes = |action: &Action| match action {
             Action::Reopen | Action::Record { .. } => true,

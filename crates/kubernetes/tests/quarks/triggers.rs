@@ -195,9 +195,18 @@ async fn a_template_that_is_none_is_said_to_be_none() {
     town.patch("refused", json!({"spec": mended})).await;
     let run = town.ended("refused", 3).await;
     assert_eq!((&run["trigger"], &run["succeeded"]), (&json!("once"), &json!(true)));
+    // Whoever mends the template alone need not say it again: `once` has not run.
+    let mended = json!({"template": {"spec": {"ttlSecondsAfterFinished": null}}});
+    town.patch("kept", json!({"spec": mended})).await;
+    let run = town.ended("kept", 2).await;
+    assert_eq!((&run["trigger"], &run["succeeded"]), (&json!("once"), &json!(true)));
+    let other = json!({"template": {"spec": {"backoffLimit": 1}}});
+    town.patch("kept", json!({"spec": other})).await;
     town.patch("refused", json!({"spec": told("once")})).await;
     town.patch("refused", json!({"spec": told("now")})).await;
     assert_eq!(town.ended("refused", 4).await["trigger"], "now");
+    let kept = town.get("kept").await;
+    assert_eq!(kept["status"]["lastRun"]["id"], 2, "it has run for once: {kept}");
 }
 
 /// As Helm renders what has no value.

@@ -87,10 +87,11 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
             let source: TlsSource = Arc::new(move || certificate.current());
             source
         });
-        let end = over(end, lead.as_deref(), pod);
+        let end = over(end, give_back(lead.as_deref(), &serving), lead.as_deref(), pod);
         let cut = osb::server::serve(listener, router, tls, config.http.limits(), end).await;
         tracing::info!(cut, in_progress = serving.in_progress(), "ended; runs go on");
-        give_back(lead, &serving).await?;
+        give_back(lead.as_deref(), &serving).await;
+        ensure!(!lead.is_some_and(|lead| lead.is_undone()), UNDONE);
         whole()
     });
     runtime.shutdown_timeout(Duration::from_secs(5));
@@ -119,29 +120,32 @@ async fn bind(listen: &str, usual: &str) -> anyhow::Result<TcpListener> {
 }
 
 /// Waits until nothing new is to be taken: a while after the `end` in a pod, and at once where the API server went back
-/// to an earlier time, or a task panicked that all else relies on.
-async fn over(end: impl Future<Output = ()>, lead: Option<&Lead>, pod: bool) {
+/// to an earlier time, or a task panicked that all else relies on. In that while it is not the one that leads: whoever comes
+/// after it has the settings that were given last, and those that this one has may have been taken back.
+async fn over(
+    end: impl Future<Output = ()>,
+    give_back: impl Future<Output = ()>,
+    lead: Option<&Lead>,
+    pod: bool,
+) {
     tokio::select! {
         () = end => {}
         () = undone(lead) => return,
         () = vital::until_panicked() => return,
     }
     if pod {
-        tokio::time::sleep(LINGER).await;
+        // Where nobody answers, it is given back at the end.
+        let given_back = tokio::time::timeout(LINGER, give_back);
+        let _ = tokio::join!(tokio::time::sleep(LINGER), given_back);
     }
     tracing::info!("told to end: answering what was asked, taking nothing new");
 }
 
-/// Leaves the lead to another, who goes on with what is in progress.
-///
-/// # Errors
-/// If the API server went back to an earlier time: that is why this ends.
-async fn give_back(lead: Option<Arc<Lead>>, serving: &Serving) -> anyhow::Result<()> {
-    let Some(lead) = lead else { return Ok(()) };
+/// Leaves the lead to another, who goes on with what is in progress; done again, it does nothing.
+async fn give_back(lead: Option<&Lead>, serving: &Serving) {
+    let Some(lead) = lead else { return };
     serving.engines().iter().for_each(|engine| engine.set_driving(false));
     lead.give_back().await;
-    ensure!(!lead.is_undone(), UNDONE);
-    Ok(())
 }
 
 /// Where to listen, and where it is usual here.
@@ -432,11 +436,22 @@ mod tests {
         panic!("planted");
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn a_pod_that_is_told_to_end_leads_no_more_before_it_takes_nothing_new() {
+        let began = tokio::time::Instant::now();
+        let mut given_back = None;
+        let give_back = async { given_back = Some(began.elapsed()) };
+        over(std::future::ready(()), give_back, None, true).await;
+        assert_eq!((given_back, began.elapsed()), (Some(Duration::ZERO), LINGER));
+        let silent = over(std::future::ready(()), std::future::pending(), None, true);
+        tokio::time::timeout(LINGER * 2, silent).await.expect("it waits for nobody");
+    }
+
     #[tokio::test]
     async fn a_panic_of_a_task_that_all_else_relies_on_ends_the_process_with_words() {
         let task = tokio::spawn(vital::task("a planted one", panics()));
         assert!(task.await.is_err());
-        let over = over(std::future::pending(), None, true);
+        let over = over(std::future::pending(), std::future::ready(()), None, true);
         tokio::time::timeout(LINGER / 2, over).await.expect("it goes on");
         let words = whole().unwrap_err().to_string();
         assert!(words.contains("a planted one") && words.contains("anew"), "{words}");

@@ -85,7 +85,7 @@ impl<'c> Judge<'c, '_> {
             (fields.id("service_id"), fields.id("plan_id"))
         };
         let context = fields.optional_object("context");
-        let app_guid = fields.optional_guid("app_guid");
+        let app_guid = fields.guid_if_any("app_guid");
         let bind_resource = fields.nested("bind_resource", bind_resource);
         let plan = self.plan(service_id.as_ref(), plan_id.as_ref());
         let parameters = self.parameters(&mut fields, plan, SchemaUse::Bind, !rotation);
@@ -206,8 +206,8 @@ fn previous_values(mut fields: Fields<'_>) -> Option<PreviousValues> {
 }
 
 fn bind_resource(mut fields: Fields<'_>) -> Option<BindResource> {
-    let app_guid = fields.optional_guid("app_guid");
-    let route = fields.optional_guid("route");
+    let app_guid = fields.guid_if_any("app_guid");
+    let route = fields.guid_if_any("route");
     // What Cloud Foundry adds (profile.md, section "Bind Resource Object") is handed on with the unknown.
     let known = [
         ("space_guid", fields.optional_guid("space_guid").map(Value::String)),

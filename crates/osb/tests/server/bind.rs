@@ -60,15 +60,26 @@ async fn item_36_missing_empty_and_unknown_ids_are_400() {
     bind(&rig, json!({"service_id": "none"})).await.names(&["service_id"]);
     bind(&rig, json!({"plan_id": "logs"})).await.names(&["plan_id"]);
     bind(&rig, json!({"parameters": {"size": "x"}})).await.names(&["parameters/size"]);
-    bind(&rig, json!({"bind_resource": "x", "app_guid": "", "context": 1})).await.names(&[
+    bind(&rig, json!({"bind_resource": "x", "app_guid": 1, "context": 1})).await.names(&[
         "bind_resource",
         "app_guid",
         "context",
     ]);
-    bind(&rig, json!({"bind_resource": {"app_guid": 1, "route": ""}}))
+    bind(&rig, json!({"bind_resource": {"app_guid": 1, "route": []}}))
         .await
         .names(&["bind_resource.app_guid", "bind_resource.route"]);
     assert_eq!(rig.heard(), []);
+}
+
+/// Korifi sends it so for a key, which is for no application.
+#[tokio::test]
+async fn item_36_an_empty_application_or_route_is_none() {
+    let rig = Rig::new();
+    let empty = json!({"app_guid": "", "bind_resource": {"app_guid": "", "route": ""}});
+    assert_eq!(bind(&rig, empty).await.status, 201);
+    let [Heard::Bind(_, _, request)] = &rig.heard()[..] else { panic!("one bind") };
+    let resource = request.bind_resource.as_ref().unwrap();
+    assert_eq!((&request.app_guid, &resource.app_guid, &resource.route), (&None, &None, &None));
 }
 
 #[tokio::test]
@@ -102,6 +113,7 @@ async fn item_37_a_service_that_needs_an_app_says_requires_app() {
         json!({"bind_resource": {}}),
         json!({"bind_resource": {"space_guid": "s"}}),
         json!({"app_guid": null}),
+        json!({"app_guid": "", "bind_resource": {"app_guid": "", "route": ""}}),
     ] {
         let description = rig.send(log(changes)).await.refusal(422, "RequiresApp");
         assert!(description.starts_with("bind_resource.app_guid: "));

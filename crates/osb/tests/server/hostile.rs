@@ -98,13 +98,12 @@ fn fields() -> Vec<Field> {
     for field in ["/service_id", "/plan_id"] {
         add(&Method::PUT, BINDING, &bind, field, true, not_a_name());
     }
-    for field in [
-        "/app_guid",
-        "/bind_resource/app_guid",
-        "/bind_resource/route",
-        "/bind_resource/space_guid",
-        "/predecessor_binding_id",
-    ] {
+    for field in ["/app_guid", "/bind_resource/app_guid", "/bind_resource/route"] {
+        // An empty one is none.
+        let wrong = not_a_name().into_iter().filter(|it| *it != "").collect();
+        add(&Method::PUT, BINDING, &bind, field, false, wrong);
+    }
+    for field in ["/bind_resource/space_guid", "/predecessor_binding_id"] {
         add(&Method::PUT, BINDING, &bind, field, false, not_a_name());
     }
     let client = "/bind_resource/credential_client_id";
@@ -232,7 +231,7 @@ async fn nothing_of_a_body_is_repeated_in_its_refusal() {
             json!({"parameters": {"size": secret, "password": secret}, "space_guid": ""}),
         ),
         json!({"service_id": "db", "plan_id": secret, "previous_values": {"plan_id": [secret]}, "bind_resource": secret}),
-        json!({"service_id": "db", "plan_id": "small", "maintenance_info": {"version": secret}, "app_guid": ""}),
+        json!({"service_id": "db", "plan_id": "small", "maintenance_info": {"version": secret}, "app_guid": []}),
     ];
     for body in bodies {
         for answer in send_raw(&rig, body.to_string()).await {

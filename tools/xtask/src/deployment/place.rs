@@ -81,10 +81,15 @@ impl<'c> Place<'c> {
 
     /// Waits until a rollout is over, and none of the former replicas is there any more.
     pub(super) fn run_out(&self, replicas: usize) -> anyhow::Result<Vec<String>> {
-        self.run(&["rollout", "status", "deployment/manciple", TIMEOUT])?;
+        self.is_rolled_out()?;
         let so_many = format!("there are {replicas} replicas");
         self.until(&so_many, |place| Ok(place.replicas()?.len() == replicas))?;
         self.replicas()
+    }
+
+    /// Waits until Kubernetes says so.
+    pub(super) fn is_rolled_out(&self) -> anyhow::Result<()> {
+        self.run(&["rollout", "status", "deployment/manciple", TIMEOUT]).map(drop)
     }
 
     /// The overlay as it is, but for what it is to sell, and for servers that have no `policy/v1`.

@@ -12,6 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
@@ -34,6 +35,8 @@ echo '{}'
 "#;
 /// How many of its orders take their time.
 const LONG: usize = 6;
+/// After so long whoever led has given the Lease back, and another has seen it.
+const GIVEN_BACK: Duration = Duration::from_secs(3);
 /// How many are ordered meanwhile, at most.
 const MEANWHILE: usize = 6;
 
@@ -63,6 +66,8 @@ pub(super) fn test(place: &Place<'_>) -> anyhow::Result<()> {
     begin(place, &old[0], &orders, &former)?;
     let (meanwhile, asked) = roll(place, &orders)?;
     orders.extend(meanwhile);
+    std::thread::sleep(GIVEN_BACK);
+    orders.push(by_the_settings_given_last(place)?);
     let new = place.run_out(2)?;
     ensure!(new.iter().all(|pod| !old.contains(pod)), "{old:?} are still there: {new:?}");
     println!(
@@ -75,7 +80,9 @@ pub(super) fn test(place: &Place<'_>) -> anyhow::Result<()> {
     }
     by_one_job_each(&watched.end()?, &former, orders.len())?;
     manciple(&after.url, &["provision", "manciple-files", "plain", "by-image"])?;
-    brought_by_the_image(place)?;
+    let age = |job: &Value| job["metadata"]["creationTimestamp"].as_str().map(str::to_owned);
+    let last = jobs(place)?.into_values().max_by_key(age).context("there is no Job")?;
+    brought_by_the_image(place, &last)?;
     for name in orders.iter().map(String::as_str).chain(["by-image"]) {
         manciple(&after.url, &["deprovision", name])?;
     }
@@ -117,8 +124,7 @@ fn roll(place: &Place<'_>, orders: &[String]) -> anyhow::Result<(Vec<String>, us
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let asking = scope.spawn(|| platform(place, orders, &over));
-        let rolled =
-            place.change(&settings("init-container")).and_then(|()| place.run_out(2).map(drop));
+        let rolled = place.change(&settings("init-container")).and_then(|()| place.is_rolled_out());
         over.store(true, Ordering::Relaxed);
         let asked = asking.join().map_err(|_| anyhow::anyhow!("the platform panicked"))?;
         rolled.and(asked)
@@ -131,7 +137,7 @@ fn platform(
     orders: &[String],
     over: &AtomicBool,
 ) -> anyhow::Result<(Vec<String>, usize)> {
-    let mut service = Service { place, forwards: BTreeMap::new(), asked: 0 };
+    let mut service = Service::of(place);
     let mut ordered = Vec::new();
     while !over.load(Ordering::Relaxed) {
         service.ask("GET", "catalog", "", 200)?;
@@ -139,14 +145,7 @@ fn platform(
             service.ask("GET", &format!("service_instances/{name}/last_operation"), "", 200)?;
         }
         if ordered.len() < MEANWHILE {
-            let name = format!("meanwhile-{}", ordered.len());
-            let path = format!("service_instances/{name}?accepts_incomplete=true");
-            let body = json!({
-                "service_id": "manciple-files", "plan_id": "manciple-files-plain",
-                "organization_guid": "o", "space_guid": "s",
-            });
-            service.ask("PUT", &path, &body.to_string(), 202)?;
-            ordered.push(name);
+            ordered.push(service.order(&format!("meanwhile-{}", ordered.len()))?);
         }
     }
     ensure!(!ordered.is_empty(), "nothing was ordered while replicas were replaced");
@@ -160,7 +159,21 @@ struct Service<'p> {
     asked: usize,
 }
 
-impl Service<'_> {
+impl<'p> Service<'p> {
+    fn of(place: &'p Place<'p>) -> Self {
+        Self { place, forwards: BTreeMap::new(), asked: 0 }
+    }
+
+    fn order(&mut self, name: &str) -> anyhow::Result<String> {
+        let path = format!("service_instances/{name}?accepts_incomplete=true");
+        let body = json!({
+            "service_id": "manciple-files", "plan_id": "manciple-files-plain",
+            "organization_guid": "o", "space_guid": "s",
+        });
+        self.ask("PUT", &path, &body.to_string(), 202)?;
+        Ok(name.to_owned())
+    }
+
     /// Sees that the answer is this. That nobody answers is let pass only where the Service leads to that replica no
     /// more: whoever is not as quick as to hear of it has to ask again. So has whoever lost kubectl, which forwards the
     /// port.
@@ -244,13 +257,24 @@ pub(super) fn by_one_job_each(
     Ok(())
 }
 
-/// The run that came last has the agent from the image of the replicas, which nobody named.
-fn brought_by_the_image(place: &Place<'_>) -> anyhow::Result<()> {
+/// What is ordered once Kubernetes says that the replicas are replaced is run with what the new ones were told: one of the
+/// old ones may go on answering, and leads no more.
+fn by_the_settings_given_last(place: &Place<'_>) -> anyhow::Result<String> {
+    let former = jobs(place)?;
+    let name = Service::of(place).order("afterwards")?;
+    place.until("its run is begun", |place| {
+        let jobs = jobs(place)?;
+        let job = jobs.iter().find(|(name, _)| !former.contains_key(*name));
+        job.map_or(Ok(false), |(_, job)| brought_by_the_image(place, job).map(|()| true))
+    })?;
+    Ok(name)
+}
+
+/// A run has the agent from the image of the replicas, which nobody named.
+fn brought_by_the_image(place: &Place<'_>, job: &Value) -> anyhow::Result<()> {
     let deployment = place.get("deployment/manciple")?;
     let image = &deployment["spec"]["template"]["spec"]["containers"][0]["image"];
-    let age = |job: &Value| job["metadata"]["creationTimestamp"].as_str().map(str::to_owned);
-    let last = jobs(place)?.into_values().max_by_key(age).context("there is no Job")?;
-    let pod = &last["spec"]["template"]["spec"];
+    let pod = &job["spec"]["template"]["spec"];
     let brings = pod["initContainers"].as_array().into_iter().flatten();
     let brings = brings.filter(|container| container["image"] == *image).count();
     ensure!(brings == 1, "the agent is to come from {image}: {pod}");

@@ -103,6 +103,7 @@ impl Controller {
             }
             Err(CallError::Exists) => self.adopt(key, resource, run).await?,
             Err(CallError::Invalid(why)) => {
+                let why = format!("{why}; {}", manifest::remedy(run.trigger));
                 self.table().kept(resource, run.id, Outcome::failed(REFUSED, why));
             }
             Err(error) => return Err(error),

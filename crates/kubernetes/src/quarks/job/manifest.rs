@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use engine::trigger::{Outcome, Run};
+use engine::trigger::{Outcome, Run, Trigger};
 use serde_json::{Value, json};
 
 use super::noted;
@@ -23,6 +23,14 @@ pub(crate) const TTL: &str = "ttlSecondsAfterFinished";
 /// How often the Job of an ExtendedJob tries again.
 const BACKOFF: u32 = 2;
 
+/// What to do about a template that makes no Job.
+pub(crate) fn remedy(of: Trigger) -> &'static str {
+    match of {
+        Trigger::Once => "it runs as soon as its template is mended",
+        _ => "mend it, then trigger again",
+    }
+}
+
 /// The Job of a run.
 ///
 /// # Errors
@@ -37,7 +45,7 @@ pub(crate) fn of_run(
     let spec = resource.spec();
     let map = OutputMap::of(dialect, &spec);
     if let Some((path, what)) = shape::fault(dialect, &spec) {
-        let what = format!("{path}: {what}; mend it, then trigger again");
+        let what = format!("{path}: {what}; {}", remedy(run.trigger));
         return Err(Outcome::failed(INVALID, what));
     }
     let mut job = match dialect.is_of_job(&spec) {

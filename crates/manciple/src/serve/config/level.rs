@@ -5,11 +5,15 @@ const WORDS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
 /// What says more than it may: the API server's answers as they are, whole as a warning where one cannot be read.
 const QUIET: [&str; 2] = ["kube_client::client=error", "kube_client::client::tls=warn"];
-/// What it may say when everything is said: which requests there are.
-const REQUESTS: &str = "kube_client::client::builder=debug";
+/// The crates of this program: at `debug` and `trace` the others say what they do with each connection, a hundred lines for
+/// each of ours. They say it where they are named.
+const OURS: [&str; 7] =
+    ["child", "engine", "kubernetes", "loader", "manciple", "osb", "standalone"];
+/// What the others say at most where they are not named.
+const OTHERS: &str = "info";
 
 /// A level as a filter of the log: a word, or a comma list of `target=word` with at most one bare
-/// word. Words are written as one likes, `INFO` too.
+/// word. Words are written as one likes, `INFO` too. Bare, `debug` and `trace` are of this program alone.
 ///
 /// # Errors
 /// What is wrong, and the words.
@@ -23,6 +27,11 @@ pub(crate) fn filter(level: &str) -> Result<String, String> {
         };
         let word = WORDS.into_iter().find(|known| known.eq_ignore_ascii_case(word));
         match (target, word) {
+            (None, Some(word @ ("debug" | "trace"))) => {
+                bare += 1;
+                directives.splice(0..0, OURS.map(|ours| format!("{ours}={word}")));
+                directives.push(OTHERS.to_owned());
+            }
             (None, Some(word)) => {
                 bare += 1;
                 directives.push(word.to_owned());
@@ -37,11 +46,8 @@ pub(crate) fn filter(level: &str) -> Result<String, String> {
         return Err(refused(level));
     }
     let is_named = directives.iter().any(|it| it.starts_with("kube_client"));
-    let is = |words: &[&str]| directives.iter().any(|it| words.contains(&it.as_str()));
-    let (is_shown, is_all) = (is(&["warn", "info", "debug", "trace"]), is(&["debug", "trace"]));
-    let quiet =
-        QUIET.into_iter().filter(|_| is_shown).chain([REQUESTS].into_iter().filter(|_| is_all));
-    let quiet = quiet.filter(|_| !is_named).map(str::to_owned);
+    let is_shown = directives.iter().any(|it| ["warn", "info"].contains(&it.as_str()));
+    let quiet = QUIET.into_iter().filter(|_| is_shown && !is_named).map(str::to_owned);
     directives.splice(0..0, quiet.collect::<Vec<_>>());
     Ok(directives.join(","))
 }
@@ -67,15 +73,19 @@ mod tests {
     #[test]
     fn levels_are_words_or_lists_of_targets() {
         let quiet = QUIET.join(",");
+        let ours = |word: &str| OURS.map(|ours| format!("{ours}={word}")).join(",");
+        let (debug, trace) = (ours("debug") + ",info", ours("trace") + ",info");
+        let named = |rest: &str| format!("{},{rest}", ours("debug"));
         for (level, is_quiet, expected) in [
             ("off", false, "off"),
             ("error", false, "error"),
             ("warn", true, "warn"),
             ("info", true, "info"),
-            ("debug", true, "kube_client::client::builder=debug,debug"),
-            ("trace", true, "kube_client::client::builder=debug,trace"),
+            ("debug", true, &debug),
+            ("TRACE", true, &trace),
             ("info,kube_client=debug", false, "info,kube_client=debug"),
-            ("debug,kube_client=trace", false, "debug,kube_client=trace"),
+            ("debug,kube_client=trace", false, &named("info,kube_client=trace")),
+            ("engine=warn,debug", true, &named("engine=warn,info")),
             ("INFO", true, "info"),
             ("Warn", true, "warn"),
             (" info ", true, "info"),
