@@ -298,6 +298,19 @@ impl Engine {
         );
     }
 
+    /// Logs what platforms may refuse the catalog for: of each catalog once.
+    fn tell_refused_elsewhere(&self, offering: &Offering) {
+        let is_told = |before: Offering| Arc::ptr_eq(&before.catalog, &offering.catalog);
+        let faults = osb::catalog::refused_elsewhere(offering.catalog.catalog());
+        if faults.is_empty() || self.shared.offering().is_some_and(is_told) {
+            return;
+        }
+        tracing::warn!(
+            faults = %list(&faults),
+            "the catalog is as the specification has it, and some platforms may refuse it"
+        );
+    }
+
     /// Puts an offering in force: the one place where the operator's word stands over the catalog's.
     /// What is saved is the catalog's, so that a changed configuration counts from the next start.
     fn offer(&self, mut offering: Offering) {
@@ -306,6 +319,7 @@ impl Engine {
             offering.of_service.clear();
         }
         self.tell_promised(&offering);
+        self.tell_refused_elsewhere(&offering);
         let mut current = self.shared.offer.write().unwrap_or_else(PoisonError::into_inner);
         // While nobody can ask for those of the offer before.
         self.shared.apart.keep(|service| offering.of_service.contains_key(service));

@@ -10,6 +10,7 @@ mod effort;
 mod expansion;
 mod lint;
 mod parse;
+mod platforms;
 mod rules;
 mod schemas;
 
@@ -30,6 +31,7 @@ use crate::model::{Catalog, Object, Permission, Plan, PlanId, Service, ServiceId
 pub use binding::check_binding;
 pub use lint::lint;
 pub use parse::parse;
+pub use platforms::refused_elsewhere;
 pub use rules::{check_maintenance_info, check_parameters, is_version, parse_timestamp};
 pub use schemas::Violation;
 

@@ -12,6 +12,7 @@ mod arbitrary;
 mod binding;
 mod lint;
 mod null;
+mod platforms;
 mod schemas;
 
 use osb::ServiceId;

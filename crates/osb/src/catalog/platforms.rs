@@ -1,0 +1,108 @@
+//! What platforms refuse of a catalog though the specification lets it in. Most refuse the whole of it for one such
+//! member, and say so to whoever registers the broker, if to anybody.
+//!
+//! Source: Cloud Foundry's Cloud Controller (its validation of catalogs), and the Service Catalog of Kubernetes.
+
+use std::fmt::Display;
+
+use serde_json::Value;
+
+use crate::fields::{Fault, Faults, Path};
+use crate::model::{Catalog, Plan, Schemas, Service};
+
+/// Cloud Foundry's, in characters.
+const MAX_TAGS: usize = 2048;
+const MAX_DESCRIPTION: usize = 10_000;
+const MAX_MAINTENANCE_INFO: usize = 2000;
+/// The Service Catalog's, in characters.
+const MAX_NAME: usize = 63;
+
+/// What a platform may refuse a catalog for, each with its path; empty if none is known to. Nothing of it keeps a catalog
+/// from being served.
+pub fn refused_elsewhere(catalog: &Catalog) -> Vec<Fault> {
+    let faults = Faults::default();
+    let services = Path::Root.member("services");
+    if catalog.services.is_empty() {
+        faults.add(&services, "is empty: Cloud Foundry registers no broker without a service");
+    }
+    for (index, service) in catalog.services.iter().enumerate() {
+        let path = services.index(index);
+        of_service(service, &path, &faults);
+        let plans = path.member("plans");
+        for (index, plan) in service.plans.iter().enumerate() {
+            of_plan(plan, &plans.index(index), &faults);
+        }
+    }
+    faults.into_vec()
+}
+
+fn of_service(service: &Service, path: &Path<'_>, faults: &Faults) {
+    id(service.id.as_str(), path.member("id"), faults);
+    name(&service.name, path.member("name"), faults);
+    at_most(MAX_DESCRIPTION, &service.description, path.member("description"), faults);
+    at_most(MAX_TAGS, &service.tags.concat(), path.member("tags"), faults);
+    let shareable = service.metadata.as_ref().and_then(|metadata| metadata.get("shareable"));
+    if shareable.is_some_and(|value| !value.is_boolean()) {
+        let metadata = path.member("metadata");
+        faults.add(metadata.member("shareable"), "is to Cloud Foundry true or false");
+    }
+    let client = service.dashboard_client.as_ref();
+    if client.is_some_and(|client| client.redirect_uri.as_ref().is_none_or(String::is_empty)) {
+        let client = path.member("dashboard_client");
+        faults.add(client.member("redirect_uri"), "is needed by Cloud Foundry");
+    }
+}
+
+fn of_plan(plan: &Plan, path: &Path<'_>, faults: &Faults) {
+    id(plan.id.as_str(), path.member("id"), faults);
+    name(&plan.name, path.member("name"), faults);
+    at_most(MAX_DESCRIPTION, &plan.description, path.member("description"), faults);
+    if let Some(info) = &plan.maintenance_info {
+        let info = serde_json::to_string(info).unwrap_or_default();
+        at_most(MAX_MAINTENANCE_INFO, &info, path.member("maintenance_info"), faults);
+    }
+    let Some(Schemas { service_instance, service_binding }) = &plan.schemas else { return };
+    let schemas = path.member("schemas");
+    for (member, group) in
+        [("service_instance", service_instance), ("service_binding", service_binding)]
+    {
+        let group_path = schemas.member(member);
+        let all = group.iter().flat_map(|it| [("create", &it.create), ("update", &it.update)]);
+        for (of, schema) in all {
+            let schema = schema.as_ref().and_then(|schema| schema.parameters.as_ref());
+            if schema.is_some_and(|schema| !is_of_objects(schema)) {
+                let of = group_path.member(of);
+                let parameters = of.member("parameters");
+                faults.add(parameters.member("type"), "has to be \"object\" for Cloud Foundry");
+            }
+        }
+    }
+}
+
+fn is_of_objects(schema: &Value) -> bool {
+    schema["type"] == "object"
+}
+
+fn at_most(most: usize, text: &str, path: impl Display, faults: &Faults) {
+    if text.chars().count() > most {
+        faults.add(path, format!("has more than the {most} characters that Cloud Foundry takes"));
+    }
+}
+
+fn name(name: &str, path: impl Display, faults: &Faults) {
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.');
+    if !name.chars().all(fits) || name.chars().count() > MAX_NAME {
+        let rule = "letters, digits, dashes and dots";
+        faults.add(path, format!("has not just {rule}, {MAX_NAME} at most, as the Service Catalog of Kubernetes wants it"));
+    }
+}
+
+fn id(id: &str, path: impl Display, faults: &Faults) {
+    let ends = [id.chars().next(), id.chars().next_back()];
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.');
+    let ends_well = ends.into_iter().flatten().all(|c| c.is_ascii_alphanumeric());
+    if !id.chars().all(fits) || !ends_well || id.chars().count() > MAX_NAME {
+        let rule = "letters, digits and inner dashes and dots";
+        faults.add(path, format!("has not just {rule}, {MAX_NAME} at most, as the Service Catalog of Kubernetes wants it"));
+    }
+}
