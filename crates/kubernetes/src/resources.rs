@@ -227,13 +227,14 @@ fn definition(kind: Kind) -> Value {
 }
 
 fn columns(kind: Kind) -> Vec<Value> {
-    let id = match kind {
-        Kind::ServiceInstance => ("Instance", ".spec.instanceID"),
-        Kind::ServiceBinding => ("Binding", ".spec.bindingID"),
+    let instance = ("Instance", ".spec.instanceID", 0);
+    let ids = match kind {
+        Kind::ServiceInstance => vec![instance],
+        // A platform may give bindings of several instances the same id.
+        Kind::ServiceBinding => vec![("Binding", ".spec.bindingID", 0), instance],
     };
     let ready = r#".status.conditions[?(@.type=="Ready")].status"#;
     let shown = [
-        (id.0, id.1, 0),
         ("Plan", ".status.planID", 1),
         ("Phase", ".status.phase", 0),
         ("Ready", ready, 0),
@@ -241,8 +242,9 @@ fn columns(kind: Kind) -> Vec<Value> {
         ("State", ".status.lastOperation.state", 0),
         ("Description", ".status.lastOperation.description", 1),
     ];
-    let columns = shown.map(|(name, path, priority)| column(name, "string", path, priority));
-    columns.into_iter().chain([age()]).collect()
+    let columns = ids.into_iter().chain(shown);
+    let columns = columns.map(|(name, path, priority)| column(name, "string", path, priority));
+    columns.chain([age()]).collect()
 }
 
 fn schema(kind: Kind) -> Value {

@@ -85,6 +85,10 @@ impl Table {
         let next = jobs.filter_map(|job| self.awaited(&resource, job, now)).min();
         let fault = resource.unread.map(|why| why.to_string());
         let mut look = Look { state, next, fault, faults, lacks_record: resource.lacks_record() };
+        look.fault = look.fault.or_else(|| {
+            let member = resource.outdated_trigger?;
+            Some(format!("spec.{member} is not read: say in spec.trigger.strategy when it runs"))
+        });
         match &resource.following {
             Some(Ok(following)) => {
                 let peers = self.peers.get(&key.namespace);

@@ -144,8 +144,14 @@ struct Original {
     #[arg(long, env = "MELTDOWN_REQUEUE_AFTER", hide = true)]
     meltdown_requeue_after: Option<String>,
     /// Of earlier releases only, and no word for it is left: refused.
-    #[arg(long, env = "WATCH_NAMESPACE", hide = true)]
+    #[arg(short = 'n', long, env = "WATCH_NAMESPACE", hide = true)]
     watch_namespace: Option<String>,
+    /// The same.
+    #[arg(short = 'a', long, hide = true)]
+    operator_namespace: Option<String>,
+    /// The same.
+    #[arg(long, hide = true)]
+    service_account: Option<String>,
 }
 
 /// What a controller looks after.
@@ -220,6 +226,15 @@ impl ControllerArgs {
              namespace NAME quarks.cloudfoundry.org/monitored={} \
              quarks.cloudfoundry.org/qjob-service-account=default; or have all monitored: --monitored all",
             self.monitored_id
+        );
+        anyhow::ensure!(
+            self.original.operator_namespace.as_deref().and_then(given).is_none(),
+            "--operator-namespace: leave it out; --namespace (POD_NAMESPACE) says where the Lease and the keys are"
+        );
+        anyhow::ensure!(
+            self.original.service_account.as_deref().and_then(given).is_none(),
+            "--service-account: leave it out: no pod needs one for its output; the label \
+             quarks.cloudfoundry.org/qjob-service-account of a namespace may have any value"
         );
         if let Some(fault) = drift_interval_fault(self.drift_interval.0) {
             anyhow::bail!("--drift-interval (MANCIPLE_DRIFT_INTERVAL): {fault}");
@@ -301,9 +316,11 @@ mod tests {
 
     #[test]
     fn a_flag_of_earlier_releases_is_refused_with_what_has_taken_its_place() {
-        for words in
-            ["--watch-namespace shop --monitored-id a", "--watch-namespace=shop --monitored-id=a"]
-        {
+        for words in [
+            "--watch-namespace shop --monitored-id a",
+            "--watch-namespace=shop --monitored-id=a",
+            "-n shop --monitored-id=a",
+        ] {
             let line = Line::try_parse_from(["controller"].into_iter().chain(words.split(' ')));
             let said = line.unwrap().args.check().unwrap_err().to_string();
             for word in
@@ -311,6 +328,15 @@ mod tests {
             {
                 assert!(said.contains(word), "{words}: {word} is not in {said}");
             }
+        }
+        for (words, place) in [
+            (["-a", "shop"], "--namespace (POD_NAMESPACE)"),
+            (["--operator-namespace", "shop"], "--namespace (POD_NAMESPACE)"),
+            (["--service-account", "persist"], "no pod needs one"),
+        ] {
+            let line = Line::try_parse_from(["controller"].into_iter().chain(words));
+            let said = line.unwrap().args.check().unwrap_err().to_string();
+            assert!(said.contains(place), "{words:?}: {said}");
         }
     }
 

@@ -88,6 +88,7 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
             source
         });
         let end = over(end, give_back(lead.as_deref(), &serving), lead.as_deref(), pod);
+        let end = Box::pin(end);
         let cut = osb::server::serve(listener, router, tls, config.http.limits(), end).await;
         tracing::info!(cut, in_progress = serving.in_progress(), "ended; runs go on");
         give_back(lead.as_deref(), &serving).await;

@@ -19,3 +19,4 @@ mod stub;
 #[path = "../support/mod.rs"]
 mod support;
 mod templates;
+mod wrapper;

@@ -23,7 +23,7 @@ pub fn refused_elsewhere(catalog: &Catalog) -> Vec<Fault> {
     let faults = Faults::default();
     let services = Path::Root.member("services");
     if catalog.services.is_empty() {
-        faults.add(&services, "is empty: Cloud Foundry registers no broker without a service");
+        faults.add("services", "is empty: Cloud Foundry registers no broker without a service");
     }
     for (index, service) in catalog.services.iter().enumerate() {
         let path = services.index(index);

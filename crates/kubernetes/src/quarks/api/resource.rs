@@ -59,6 +59,8 @@ pub(crate) struct Resource {
     pub(crate) status: Status,
     /// The original operator has written to it, and we have recorded nothing yet.
     pub(crate) was_anothers: bool,
+    /// A member of the spec that says when it runs, as early releases had it, where nothing says it as it is read.
+    pub(crate) outdated_trigger: Option<&'static str>,
     /// Whether anything is kept of what it leaves.
     pub(crate) has_output: bool,
     /// Whether that is so of a run that failed, too.
@@ -248,6 +250,9 @@ impl Ended {
     }
 }
 
+/// What said when it runs before there was `spec.trigger`.
+const OUTDATED_TRIGGERS: [&str; 2] = ["run", "triggers"];
+
 impl Resource {
     /// `None` for what has no name or identity, which no server sends.
     pub(crate) fn of(dialect: Dialect, object: &DynamicObject) -> Option<Self> {
@@ -307,6 +312,9 @@ impl Resource {
             is_recalled,
             status,
             was_anothers,
+            outdated_trigger: OUTDATED_TRIGGERS
+                .into_iter()
+                .find(|member| spec["trigger"]["strategy"].is_null() && !spec[member].is_null()),
             has_output: !map.is_empty(),
             keeps_failures: !map.is_empty() && spec["output"]["writeOnFailure"] == true,
             makes: [makes, verbatim],
