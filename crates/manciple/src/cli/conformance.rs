@@ -3,16 +3,71 @@
 use std::cell::Cell;
 use std::future;
 
+use clap::{Args, ValueEnum};
 use osb::client::ClientError;
 use osb::conformance::{self, CheckResult, Options, Report, Verdict};
 use serde_json::{Value, json};
 
-use super::args::{ConformanceArgs, LevelArg};
 use super::connection::Connection;
 use super::exit::Exit;
 use super::failure::Failure;
 use super::output::{Output, one_line, shown};
 use super::{input, interrupted, lookup};
+
+/// `conformance`
+#[derive(Debug, Args)]
+pub(crate) struct ConformanceArgs {
+    /// The service to try, by name or id; the first that has a bindable plan when absent
+    pub(crate) service: Option<String>,
+    /// Its plan, by name or id; the first bindable one when absent
+    pub(crate) plan: Option<String>,
+    /// Make up to three instances and their bindings, and remove them; without it only what reads is asked
+    #[arg(long)]
+    pub(crate) allow_mutation: bool,
+    /// What the broker may not fail
+    #[arg(long, value_enum, value_name = "LEVEL", default_value_t)]
+    pub(crate) level: LevelArg,
+    /// Parameters that provision an instance: @FILE, - for standard input, or a JSON object
+    #[arg(long, value_name = "JSON")]
+    pub(crate) parameters: Option<String>,
+    /// Parameters that violate the plan's schema, as --parameters
+    #[arg(long, value_name = "JSON")]
+    pub(crate) invalid_parameters: Option<String>,
+    /// Parameters that update an instance; those that provision one when absent
+    #[arg(long, value_name = "JSON")]
+    pub(crate) update_parameters: Option<String>,
+    /// Parameters with which an update fails, at once or later
+    #[arg(long, value_name = "JSON")]
+    pub(crate) failing_update_parameters: Option<String>,
+    /// A plan to change to, by name or id; the plan is not changed when absent
+    #[arg(long, value_name = "PLAN")]
+    pub(crate) update_plan: Option<String>,
+    /// Parameters that make a binding
+    #[arg(long, value_name = "JSON")]
+    pub(crate) binding_parameters: Option<String>,
+}
+
+/// How strongly the specification asks for what a broker may not fail.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LevelArg {
+    /// What it must do.
+    #[default]
+    Must,
+    /// What it should do, too.
+    Should,
+    /// What is recommended, too.
+    Recommended,
+}
+
+impl From<LevelArg> for osb::conformance::Level {
+    fn from(level: LevelArg) -> Self {
+        match level {
+            LevelArg::Must => Self::Must,
+            LevelArg::Should => Self::Should,
+            LevelArg::Recommended => Self::Recommended,
+        }
+    }
+}
 
 /// The first interrupt has it remove what it has made, and report how far it came.
 pub(crate) async fn check(connection: Connection, args: ConformanceArgs) -> Result<(), Failure> {

@@ -13,6 +13,7 @@ mod namesakes;
 mod outputs;
 mod owners;
 mod pods;
+mod prefixes;
 mod recalled;
 mod strays;
 mod totals;
