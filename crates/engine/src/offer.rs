@@ -33,6 +33,9 @@ pub enum CatalogError {
     Store(#[source] StoreError),
 }
 
+/// So many of the faults that only platforms see are logged: a catalog may have thousands of one kind.
+const SHOWN: usize = 20;
+
 fn list(faults: &[Fault]) -> String {
     faults.iter().fold(String::new(), |mut text, fault| {
         text.push_str("\n  ");
@@ -306,7 +309,7 @@ impl Engine {
             return;
         }
         tracing::warn!(
-            faults = %list(&faults),
+            count = faults.len(), faults = %list(&faults[..faults.len().min(SHOWN)]),
             "the catalog is as the specification has it, and some platforms may refuse it"
         );
     }

@@ -14,7 +14,7 @@ use k8s_openapi::api::core::v1::Event;
 use kube::Api;
 use kube::api::PostParams;
 use serde_json::{Value, json};
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
 use crate::calls::{CallError, call, is_of_a_namespace_that_goes};
 use crate::names;
@@ -27,6 +27,8 @@ const AT_ONCE: usize = 64;
 const OF_ONE_AT_ONCE: usize = 16;
 /// How many of one namespace may be written or wait to be: what is told of more than that is not.
 const OF_ONE: usize = 1024;
+/// How many of all.
+const OF_ALL: usize = 4096;
 
 /// The longest note that the API server takes, in bytes.
 const MAX_NOTE_BYTES: usize = 1024;
@@ -108,8 +110,16 @@ pub(crate) fn write(events: Api<Event>, event: Event) {
 
 /// Who waits to be written, in a line for each namespace.
 struct Lines {
-    by_namespace: Mutex<HashMap<String, Line>>,
+    waiting: Mutex<Waiting>,
+    room: Arc<Semaphore>,
     turns: Semaphore,
+}
+
+#[derive(Default)]
+struct Waiting {
+    by_namespace: HashMap<String, Line>,
+    /// Whether it was said that there is no room for more.
+    said: bool,
 }
 
 struct Line {
@@ -124,36 +134,44 @@ struct Place {
     lines: Arc<Lines>,
     namespace: String,
     turns: Arc<Semaphore>,
+    _room: OwnedSemaphorePermit,
 }
 
 impl Default for Lines {
     fn default() -> Self {
-        Self { by_namespace: Mutex::default(), turns: Semaphore::new(AT_ONCE) }
+        let room = Arc::new(Semaphore::new(OF_ALL));
+        Self { waiting: Mutex::default(), room, turns: Semaphore::new(AT_ONCE) }
     }
 }
 
 impl Lines {
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Line>> {
-        self.by_namespace.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `None` if the line of a namespace is full: that is said once, until it has been empty.
+    /// `None` if the line of a namespace is full, or all together: that is said once, until nobody waits.
     fn enter(lines: &Arc<Self>, namespace: &str) -> Option<Place> {
-        let mut by_namespace = lines.lock();
-        let line = by_namespace.entry(namespace.to_owned()).or_insert_with(|| Line {
+        let mut waiting = lines.lock();
+        let length = waiting.by_namespace.get(namespace).map_or(0, |line| line.length);
+        let room = Arc::clone(&lines.room).try_acquire_owned().ok();
+        let Some(room) = room.filter(|_| length < OF_ONE) else {
+            let Waiting { by_namespace, said } = &mut *waiting;
+            let line = by_namespace.get_mut(namespace).filter(|_| length == OF_ONE);
+            if !std::mem::replace(line.map_or(said, |line| &mut line.said), true) {
+                tracing::warn!(namespace, "events are not written: too many wait to be");
+            }
+            return None;
+        };
+        let line = waiting.by_namespace.entry(namespace.to_owned()).or_insert_with(|| Line {
             length: 0,
             turns: Arc::new(Semaphore::new(OF_ONE_AT_ONCE)),
             said: false,
         });
-        if line.length == OF_ONE {
-            if !std::mem::replace(&mut line.said, true) {
-                tracing::warn!(namespace, "events are not written: too many wait to be");
-            }
-            return None;
-        }
         line.length += 1;
         let turns = Arc::clone(&line.turns);
-        Some(Place { lines: Arc::clone(lines), namespace: namespace.to_owned(), turns })
+        drop(waiting);
+        let (lines, namespace) = (Arc::clone(lines), namespace.to_owned());
+        Some(Place { lines, namespace, turns, _room: room })
     }
 }
 
@@ -167,12 +185,13 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut by_namespace = self.lines.lock();
-        let Some(line) = by_namespace.get_mut(&self.namespace) else { return };
+        let mut waiting = self.lines.lock();
+        let Some(line) = waiting.by_namespace.get_mut(&self.namespace) else { return };
         line.length -= 1;
         if line.length == 0 {
-            by_namespace.remove(&self.namespace);
+            waiting.by_namespace.remove(&self.namespace);
         }
+        waiting.said &= !waiting.by_namespace.is_empty();
     }
 }
 
@@ -296,12 +315,21 @@ mod tests {
         assert!(other.turn().now_or_never().is_some());
         turns.pop();
         assert!(next.turn().now_or_never().is_some(), "one was written");
-        assert!(lines.lock()["slow"].said && !lines.lock()["other"].said);
+        let said = |name: &str| lines.lock().by_namespace[name].said;
+        assert!(said("slow") && !said("other"));
         drop(turns);
         slow.pop();
         assert!(Lines::enter(&lines, "slow").is_some());
-        drop((slow, other));
-        assert!(lines.lock().is_empty(), "nothing is left of them");
+        let names: Vec<String> = (0..OF_ALL).map(|number| number.to_string()).collect();
+        let all: Vec<_> = names.iter().map(|name| Lines::enter(&lines, name)).collect();
+        let room = OF_ALL - OF_ONE - 1;
+        assert!(all[..room].iter().all(Option::is_some) && all[room..].iter().all(Option::is_none));
+        assert!(lines.lock().said);
+        drop((slow, other, all));
+        let waiting = lines.lock();
+        assert!(waiting.by_namespace.is_empty() && !waiting.said, "nothing is left of them");
+        drop(waiting);
+        assert!(Lines::enter(&lines, "slow").is_some());
     }
 
     #[test]

@@ -37,6 +37,8 @@ pub struct Lead {
     term: Mutex<Option<Term>>,
     /// It is not wanted any more.
     given_back: AtomicBool,
+    /// It was held when it was given back, and the API server may not know yet.
+    to_release: AtomicBool,
     /// The API server went back to an earlier time.
     undone: watch::Sender<bool>,
 }
@@ -77,6 +79,7 @@ impl Lead {
             held: watch::Sender::new(false),
             term: Mutex::new(None),
             given_back: AtomicBool::new(false),
+            to_release: AtomicBool::new(false),
             undone: watch::Sender::new(false),
         }
     }
@@ -147,22 +150,35 @@ impl Lead {
             let lasts = self.duration - self.renew();
             let held = renewed.is_some_and(|renewed| waking::since(renewed) < lasts);
             self.lasts_until(renewed.map(|renewed| renewed + self.duration));
-            self.tell(held && !self.given_back.load(Ordering::Relaxed));
+            self.tell(held);
             tokio::time::sleep(if held { self.renew() } else { self.look() }).await;
         }
         if self.is_undone() {
             self.lasts_until(None);
             self.tell(false);
+        } else if known.ours.is_some() {
+            // It may have become ours while it was given back.
+            self.release().await;
         }
     }
 
-    /// Gives it back, so that the next one does not have to wait. Nothing is lost if it fails.
+    /// Gives it back, so that the next one does not have to wait. It is not held from the call on, whatever the API server
+    /// answers; who lets go of the call may call again. Nothing is lost if it fails.
     pub async fn give_back(&self) {
         self.given_back.store(true, Ordering::Relaxed);
         self.lasts_until(None);
-        if !*self.held.borrow() {
-            return;
+        if self.held.send_replace(false) {
+            tracing::info!(lease = %self.name, identity = %self.identity, held = false, "leadership");
+            self.to_release.store(true, Ordering::Relaxed);
         }
+        if self.to_release.load(Ordering::Relaxed) {
+            self.release().await;
+            self.to_release.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// Has nobody hold it, if it is ours.
+    async fn release(&self) {
         // Twice: it may just be renewed.
         for _ in 0..2 {
             let Ok(Some(mut lease)) = find(self.leases.get(&self.name)).await else { break };
@@ -176,7 +192,6 @@ impl Lead {
                 break;
             }
         }
-        self.tell(false);
     }
 
     fn lasts_until(&self, until: Option<Duration>) {
@@ -188,8 +203,15 @@ impl Lead {
         *term = until.map(|until| Term { since, until });
     }
 
+    /// Once it is given back nobody holds it here, whatever is told.
     fn tell(&self, held: bool) {
-        if self.held.send_if_modified(|was| std::mem::replace(was, held) != held) {
+        let mut is_held = held;
+        let is_news = self.held.send_if_modified(|was| {
+            is_held = held && !self.given_back.load(Ordering::Relaxed);
+            std::mem::replace(was, is_held) != is_held
+        });
+        if is_news {
+            let held = is_held;
             tracing::info!(lease = %self.name, identity = %self.identity, held, "leadership");
         }
     }

@@ -157,6 +157,11 @@ fn triggered(state: &State, open: &[Run]) -> Option<Triggered> {
             return Some(Triggered::Not(Wait::Run));
         }
     }
+    // Nobody says it just now, so it is not passed over either: it would be owed again.
+    let is_owed = trigger == Trigger::Once && state.strategy == Strategy::Done;
+    if is_owed && !open.is_empty() && state.concurrency == Concurrency::Forbid {
+        return Some(Triggered::Not(Wait::Run));
+    }
     Some(Triggered::By(trigger))
 }
 
@@ -164,6 +169,7 @@ fn told(state: &State) -> Option<Trigger> {
     match state.strategy {
         Strategy::Now => Some(Trigger::Now),
         Strategy::Once => (!state.record.once).then_some(Trigger::Once),
+        Strategy::Done if state.owes_once => Some(Trigger::Once),
         Strategy::Manual | Strategy::Done | Strategy::PodState => None,
     }
 }

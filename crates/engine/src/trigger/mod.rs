@@ -218,6 +218,8 @@ impl Outcome {
 pub struct State {
     /// What its spec says.
     pub strategy: Strategy,
+    /// Whether it is done for a `once` whose run could not begin, for what was wrong with it then and is mended now.
+    pub owes_once: bool,
     /// Whether it runs again when what it refers to changes.
     pub follows_config: bool,
     /// What its spec says of triggers that meet a run.

@@ -226,6 +226,42 @@ fn where_some_cannot_be_kept_another_waits_though_runs_may_be_beside_each_other(
     }
 }
 
+/// Nobody says `once` just then: it waits for whatever an operator has it wait for, and is told of when it may.
+#[test]
+fn once_that_is_owed_is_run_for_beside_runs_where_it_may_and_never_passed_over() {
+    let missing = vec!["secret/late".to_owned()];
+    let times = || Some(Schedule { of: "@hourly".to_owned(), is_due: false });
+    let idle = |state: State| State { record: Record { last: 1, ..Record::default() }, ..state };
+    let owes = State { owes_once: true, ..busy(Strategy::Done, Concurrency::Allow) };
+    let with = |concurrency| State { concurrency, ..owes.clone() };
+    let alone = idle(State { runs: BTreeMap::new(), ..owes.clone() });
+    for (name, state, begins, wait) in [
+        ("nothing goes on", alone.clone(), Some(2), None),
+        ("beside another", owes.clone(), Some(3), None),
+        ("it would be passed over", with(Concurrency::Forbid), None, Some(Wait::Run)),
+        ("it is one after the other", with(Concurrency::Queue), None, Some(Wait::Run)),
+        (
+            "something is missing, and times begin to count",
+            State { missing: missing.clone(), schedule: times(), ..alone.clone() },
+            None,
+            Some(Wait::References(missing)),
+        ),
+        ("nothing is owed", State { owes_once: false, ..alone }, None, None),
+    ] {
+        let Decision { actions, wait: found } = decide(&state, NOW);
+        let begun = actions.iter().find_map(|action| match action {
+            Action::Record { record, strategy, passed_over } => {
+                let of = (*strategy, passed_over.is_none());
+                assert_eq!(of, (Strategy::Done, true), "{name}: the spec says what it said");
+                let new = record.open.iter().filter(|run| run.trigger == Trigger::Once);
+                new.map(|run| run.id).next()
+            }
+            _ => None,
+        });
+        assert_eq!((begun, found), (begins, wait), "{name}");
+    }
+}
+
 #[test]
 fn completed_is_taken_back_before_the_trigger_is_consumed() {
     let state = State { strategy: Strategy::Now, completed: true, ..State::default() };

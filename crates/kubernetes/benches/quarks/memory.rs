@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, stream};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::api::{Api, Patch, PatchParams, PostParams};
+use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
 use kubernetes::Client;
+use kubernetes::quarks::Dialect;
 use serde_json::json;
 use testkit::plane::ControlPlane;
 
@@ -23,6 +24,8 @@ const REFER: usize = 10;
 const USED: usize = 5;
 const CHANGES: usize = 300;
 const AT_ONCE: usize = 16;
+/// As many runs as a status has.
+const HISTORY: usize = 10;
 
 pub(crate) async fn bench() {
     let plane = ControlPlane::start(&kubernetes::resources::definitions()).unwrap();
@@ -47,6 +50,36 @@ pub(crate) async fn bench() {
         measure(&client, &plane, jobs).await;
         there = jobs;
     }
+    have_run(&client, there).await;
+    let process = Process::start(&plane.kubeconfig(), "home", "inside").await;
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    let (now, most) = process.memory();
+    println!(
+        "{there} QuarksJobs, each with the last {HISTORY} of its runs in its status: resident {now:.1} MB, at most {most:.1}"
+    );
+}
+
+/// Writes what the status of each says after many runs.
+async fn have_run(client: &Client, jobs: usize) {
+    let write = |n: usize| async move {
+        let ended = (1..=HISTORY).rev().map(|id| {
+            json!({
+                "id": id, "trigger": "config-change", "job": format!("job-{n}-0123456789abcdef"),
+                "succeeded": true, "reason": "Completed", "message": "all of it is done",
+                "startedAt": "2026-01-01T00:00:00Z", "endedAt": "2026-01-01T00:00:10Z", "seconds": 10,
+                "made": [format!("s-{n}")], "template": "0123456789abcdef",
+            })
+        });
+        let history: Vec<_> = ended.collect();
+        let last = history[0].clone();
+        let status = json!({"completed": true, "lastRun": last, "history": history});
+        let resources: Api<DynamicObject> =
+            Api::namespaced_with(client.clone(), "inside", &Dialect::QuarksJob.resource());
+        let (name, params) = (format!("job-{n}"), PatchParams::default());
+        let patch = Patch::Merge(json!({"status": status}));
+        resources.patch_status(&name, &params, &patch).await.unwrap();
+    };
+    stream::iter(0..jobs).for_each_concurrent(AT_ONCE, write).await;
 }
 
 /// With so many there; those of before have had their Jobs.

@@ -73,7 +73,8 @@ impl Table {
             Strategy::Now => true,
             // `once` that has run starts no run, so its inputs are not read.
             Strategy::Once => !state.record.once,
-            Strategy::Manual | Strategy::Done | Strategy::PodState => false,
+            Strategy::Done => state.owes_once,
+            Strategy::Manual | Strategy::PodState => false,
         };
         if is_told {
             let inputs = resource.inputs();
@@ -125,16 +126,12 @@ impl Table {
     fn state(&mut self, key: &Key, settle: Duration, at: Timestamp) -> Option<State> {
         let entry = self.entries.get(key)?;
         let resource = Arc::clone(entry.resource.as_ref()?);
-        let Found { references, versions, missing } = self.find(&resource);
+        let record = recalled(&resource, &entry.jobs);
+        let Found { references, versions, missing } = self.find(&resource, &record);
         let now = Instant::now();
         let runs = self.runs(entry, &resource, at, now);
         let left = disposals(&resource, &entry.jobs).into_keys().collect();
         let begun = begun(&resource, &entry.jobs);
-        let record = recalled(&resource, &entry.jobs);
-        let strategy = match owes_once(&resource, &record) {
-            true => Strategy::Once,
-            false => resource.strategy,
-        };
         let settled = settled(&resource, &record, &runs);
         let entry = self.entries.get_mut(key)?;
         let since = match &entry.references {
@@ -147,7 +144,8 @@ impl Table {
         let differs = record.differs(&references, &versions);
         entry.differs = differs.then(|| entry.differs.unwrap_or(now));
         Some(State {
-            strategy,
+            strategy: resource.strategy,
+            owes_once: owes_once(&resource, &record),
             follows_config: resource.follows_config,
             concurrency: resource.concurrency,
             missing,
@@ -192,7 +190,8 @@ impl Table {
         runs
     }
 
-    fn find(&self, resource: &Resource) -> Found {
+    /// What one refers to, as it was `recorded` and as it is now.
+    fn find(&self, resource: &Resource, recorded: &Record) -> Found {
         let depends = |it: &Reference| matches!(it.kind, To::Triggered(_));
         let waiting = match resource.references.iter().any(depends) {
             true => self.dependents(&resource.key()).into_iter().map(|key| key.name).collect(),
@@ -218,7 +217,7 @@ impl Table {
                     }
                 }
                 To::Object(_) => {
-                    let known = resource.record.references.as_ref();
+                    let known = recorded.references.as_ref();
                     let held = self.objects.held(&resource.namespace, kind, name, known);
                     (held, format!("{}/{name}", kind.word()))
                 }
@@ -227,7 +226,7 @@ impl Table {
                 found.missing.push(wanted);
             }
             // What it writes itself is no news to it.
-            let known = resource.record.references.as_ref();
+            let known = recorded.references.as_ref();
             let is_known = known.is_some_and(|known| known.contains_key(&place));
             let object = self.objects.referred(&resource.namespace, kind, name);
             // What was followed before it went is somebody else's.
@@ -336,7 +335,7 @@ pub(super) fn recalled(resource: &Resource, jobs: &BTreeMap<u64, SeenJob>) -> Re
 
 /// Whether the word `once` was taken for a run that had no Job, for its template was wrong, and that is mended now. Any
 /// other run since then has made a Job of it, or has failed to.
-fn owes_once(resource: &Resource, record: &Record) -> bool {
+pub(super) fn owes_once(resource: &Resource, record: &Record) -> bool {
     let newest = resource.status.history.first();
     let is_owed = newest.is_some_and(|run| {
         run.id == record.last

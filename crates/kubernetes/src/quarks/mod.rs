@@ -6,8 +6,8 @@
 //!               └──────────────── what the API server answered ─────────────────┘
 //! ```
 //!
-//! What stands on what: what users write (`api`), what is known of that and of the cluster (`state`), what a run leaves
-//! (`output`), its Job (`job`), and one look at all of it and what follows (`look`, `step`).
+//! In folders: what users write and read (`api`), what is known of that and of the cluster (`state`), the Job of a run and its
+//! pods (`job`), and what it leaves (`output`). `look` makes of all that is known what is decided by, and `step` does it.
 //!
 //! A run costs five writes: its record, its Job, its Secret, its outcome, and the removal of the Job. It is
 //! recorded in the same write that takes its trigger from the spec, its Job's name derives from its number,

@@ -50,6 +50,7 @@ impl Controller {
                 Err(error) => Err(error),
             };
             let Some((resource, look, decision)) = self.look(key) else {
+                self.logs.forget(key, Instant::now());
                 return self.let_end(key).await;
             };
             let latest = self.latest(&look, decision.wait.as_ref());
@@ -400,7 +401,10 @@ impl Controller {
             "resourceVersion": resource.version.to_string(),
             "annotations": {RUNS: written},
         }});
-        if strategy != resource.strategy {
+        let is_new = |run: &&Run| run.id > resource.record.last;
+        // Of a run that `once` still owes the strategy is what it was.
+        let mut new = record.open.iter().filter(is_new);
+        if strategy != resource.strategy || new.any(|run| !run.inputs.is_empty()) {
             // What the next run is told was for this one.
             patch["spec"] = json!({"trigger": {"strategy": word(strategy), "inputs": null}});
         }
@@ -409,7 +413,7 @@ impl Controller {
             call(self.resources(key).patch(&key.name, &params, &Patch::Merge(patch))).await;
         let patched = patched.map_err(|error| with_remedy(error, record));
         self.patched(key, resource, patched)?;
-        let new = record.open.iter().filter(|run| run.id > resource.record.last);
+        let new = record.open.iter().filter(is_new);
         new.for_each(|run| self.table().recorded(resource, run.id));
         Ok(())
     }
@@ -421,9 +425,14 @@ impl Controller {
         run: &Run,
         outcome: &Outcome,
     ) -> Result<(), CallError> {
-        let job = self.table().get(key).and_then(|it| Some(it.jobs.get(&run.id)?.name.to_string()));
+        let (job, tried) = {
+            let table = self.table();
+            let entry = table.get(key);
+            let job = entry.and_then(|it| Some(it.jobs.get(&run.id)?.name.to_string()));
+            (job, entry.and_then(|it| it.tried.get(&run.id).cloned()))
+        };
         let job = job.unwrap_or_else(|| naming::of_run(&resource.name, &resource.uid, run));
-        let status = status::settled(resource, run, &job, outcome, self.now());
+        let status = status::settled(resource, run, (&job, tried.as_deref()), outcome, self.now());
         self.patch_status(key, resource, status).await?;
         self.reinstall_unless_kept(key, run).await?;
         self.tell_of_end(resource, run, outcome);

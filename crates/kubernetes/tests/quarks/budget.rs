@@ -233,3 +233,80 @@ async fn a_run_of_an_extended_job_costs_the_same_and_no_log_is_read() {
         assert!(name == "first" || found == expected, "{found:?}");
     }
 }
+
+/// It has a minute to come.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_of_a_schedule_costs_what_any_run_does() {
+    let (town, calls) = has_run("qjob-budget-schedule").await;
+    let mut spec = spec("manual", &pod("true"));
+    spec["trigger"]["schedule"] = json!("* * * * *");
+    town.create("a", spec).await;
+    let expected = ["PATCH quarksjobs", "POST jobs", "PATCH quarksjobs/status", "DELETE jobs"];
+    assert_eq!(cost(&town, &calls, ("a", 1), expected.len()).await, expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_extended_job_prints_into_a_log_costs_one_look_at_it() {
+    let mut town = Town::still("ejob-budget-log").await;
+    town.dialect = Dialect::ExtendedJob;
+    town.settings.wraps = false;
+    let calls = counted(&mut town).await;
+    for name in ["first", "second"] {
+        // The first may have the agent brought into the namespace.
+        calls.take();
+        let spec = json!({
+            "trigger": {"strategy": "once"}, "output": {"namePrefix": name},
+            "template": {"spec": pod("echo '{\"k\": \"v\"}'")},
+        });
+        town.create(name, spec).await;
+        let expected = [
+            "PATCH extendedjobs",
+            "POST jobs",
+            "GET pods/log",
+            "POST secrets",
+            "PATCH extendedjobs/status",
+            "DELETE jobs",
+        ];
+        let found = cost(&town, &calls, (name, 1), expected.len()).await;
+        assert!(name == "first" || found == expected, "{found:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_version_beyond_the_limit_costs_its_deletion() {
+    let mut town = Town::still("qjob-budget-versions").await;
+    let calls = counted(&mut town).await;
+    let prints = |value: &str| {
+        spec("once", &pod(&format!("echo '{{\"k\": \"{value}\"}}' > /mnt/quarks/o.json")))
+    };
+    let mut first = prints("1");
+    first["output"] = json!({
+        "versionHistoryLimit": 1, "outputMap": {"c": {"o.json": {"name": "v", "versioned": true}}},
+    });
+    town.create("a", first).await;
+    is_over(&town, &calls, "a").await;
+    town.patch("a", json!({"spec": {"template": prints("2")["template"]}})).await;
+    calls.settled(0).await;
+    town.trigger("a", "now").await;
+    let expected = [
+        "PATCH quarksjobs/status",
+        "PATCH quarksjobs",
+        "POST jobs",
+        "POST secrets",
+        "DELETE secrets",
+        "PATCH quarksjobs/status",
+        "DELETE jobs",
+    ];
+    assert_eq!(cost(&town, &calls, ("a", 2), expected.len()).await, expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_stays_for_a_time_costs_a_write_of_that_instead_of_its_deletion() {
+    let (town, calls) = has_run("qjob-budget-ttl").await;
+    let mut spec = spec("once", &pod("true"));
+    spec["successfulJobsHistoryLimit"] = json!(1);
+    spec["template"]["spec"]["ttlSecondsAfterFinished"] = json!(3600);
+    town.create("a", spec).await;
+    let expected = ["PATCH quarksjobs", "POST jobs", "PATCH quarksjobs/status", "PATCH jobs"];
+    assert_eq!(cost(&town, &calls, ("a", 1), expected.len()).await, expected);
+}

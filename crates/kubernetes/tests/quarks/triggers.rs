@@ -196,10 +196,14 @@ async fn a_template_that_is_none_is_said_to_be_none() {
     let run = town.ended("refused", 3).await;
     assert_eq!((&run["trigger"], &run["succeeded"]), (&json!("once"), &json!(true)));
     // Whoever mends the template alone need not say it again: `once` has not run.
-    let mended = json!({"template": {"spec": {"ttlSecondsAfterFinished": null}}});
+    let mut mended = json!({"template": {"spec": {"ttlSecondsAfterFinished": null}}});
+    mended["trigger"]["inputs"] = json!([{"name": "TOLD", "value": "anew"}]);
     town.patch("kept", json!({"spec": mended})).await;
     let run = town.ended("kept", 2).await;
     assert_eq!((&run["trigger"], &run["succeeded"]), (&json!("once"), &json!(true)));
+    let kept = town.get("kept").await;
+    let trigger = json!({"strategy": "done"});
+    assert_eq!(kept["spec"]["trigger"], trigger, "what it was told was for that run: {kept}");
     let other = json!({"template": {"spec": {"backoffLimit": 1}}});
     town.patch("kept", json!({"spec": other})).await;
     town.patch("refused", json!({"spec": told("once")})).await;

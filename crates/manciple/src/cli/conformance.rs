@@ -1,7 +1,7 @@
 //! Holds a broker to the specification: any broker, by what it answers.
 
 use std::cell::Cell;
-use std::future;
+use std::pin::pin;
 
 use clap::{Args, ValueEnum};
 use osb::client::ClientError;
@@ -12,7 +12,7 @@ use super::connection::Connection;
 use super::exit::Exit;
 use super::failure::Failure;
 use super::output::{Output, one_line, shown};
-use super::{input, interrupted, lookup};
+use super::{input, interrupts, lookup};
 
 /// `conformance`
 #[derive(Debug, Args)]
@@ -71,11 +71,42 @@ impl From<LevelArg> for osb::conformance::Level {
 
 /// The first interrupt has it remove what it has made, and report how far it came.
 pub(crate) async fn check(connection: Connection, args: ConformanceArgs) -> Result<(), Failure> {
+    // From now on: the one that ends the command at once counts from here, too.
+    let mut interrupt = pin!(interrupts(1)?);
+    let (level, allow_mutation) = (args.level, args.allow_mutation);
+    let prepared = async {
+        let options = options(args).await?;
+        is_there(&connection, &options).await.map(|()| options)
+    };
+    let options = tokio::select! {
+        options = prepared => options?,
+        () = &mut interrupt => {
+            return Err(Failure::new(Exit::Unfinished, "interrupted").hint("nothing was made"));
+        }
+    };
+    let out = connection.out;
+    let is_stopped = Cell::new(false);
+    let stop = async {
+        interrupt.await;
+        is_stopped.set(true);
+        out.hint("what was made is removed; another interrupt leaves it");
+    };
+    let report = conformance::run_until(&connection.client, options, stop).await;
+    let printed = print(out, &report, level);
+    if !allow_mutation && report.blocked.is_none() {
+        out.hint("what makes something was not tried; --allow-mutation makes instances, and removes them");
+    }
+    let again = "the same command tries the broker anew";
+    let exit = if is_stopped.get() { Exit::Unfinished } else { Exit::BrokerFailed };
+    shown(printed.map_err(|failure| failure.hint(again)), judged(&report, level, exit))
+}
+
+async fn options(args: ConformanceArgs) -> Result<Options, Failure> {
     let object = |option, given: &Option<String>| {
         let given = given.clone();
         async move { input::object(option, given.as_deref()).await }
     };
-    let options = Options {
+    Ok(Options {
         service: args.service,
         plan: args.plan,
         parameters: object("--parameters", &args.parameters).await?,
@@ -90,27 +121,7 @@ pub(crate) async fn check(connection: Connection, args: ConformanceArgs) -> Resu
         binding_parameters: object("--binding-parameters", &args.binding_parameters).await?,
         allow_mutation: args.allow_mutation,
         ..Options::default()
-    };
-    let level = args.level;
-    is_there(&connection, &options).await?;
-    let out = connection.out;
-    let is_stopped = Cell::new(false);
-    let stop = async {
-        // Where nobody listens for interrupts, the first of them ends the process.
-        if interrupted(1).await.is_err() {
-            future::pending::<()>().await;
-        }
-        is_stopped.set(true);
-        out.hint("what was made is removed; another interrupt leaves it");
-    };
-    let report = conformance::run_until(&connection.client, options, stop).await;
-    let printed = print(out, &report, level);
-    if !args.allow_mutation && report.blocked.is_none() {
-        out.hint("what makes something was not tried; --allow-mutation makes instances, and removes them");
-    }
-    let again = "the same command tries the broker anew";
-    let exit = if is_stopped.get() { Exit::Unfinished } else { Exit::BrokerFailed };
-    shown(printed.map_err(|failure| failure.hint(again)), judged(&report, level, exit))
+    })
 }
 
 /// Whether there is a broker that lets one in, and has what was named. Whatever else is wrong with its catalog is in

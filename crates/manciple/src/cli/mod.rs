@@ -179,7 +179,7 @@ where
 /// it knows nothing better.
 fn perform<F>(
     remote: &RemoteArgs,
-    interrupts: u32,
+    times: u32,
     unnamed: &str,
     command: impl FnOnce(Ongoing) -> F,
 ) -> ExitCode
@@ -191,9 +191,10 @@ where
         Ok(runtime) => {
             let result = runtime.block_on(async {
                 let ongoing = Ongoing::default();
+                let ends = interrupts(times)?;
                 tokio::select! {
                     result = command(ongoing.clone()) => result,
-                    result = interrupted(interrupts) => result.and_then(|()| Err(unfinished(&ongoing, unnamed))),
+                    () = ends => Err(unfinished(&ongoing, unnamed)),
                 }
             });
             // Somebody may still be asked a question; nobody waits for the answer.
@@ -205,18 +206,19 @@ where
     end(remote, result)
 }
 
-/// Ends with the last of so many interrupts.
-async fn interrupted(times: u32) -> Result<(), Failure> {
+/// Ends with the last of so many interrupts, counted from the call on.
+fn interrupts(times: u32) -> Result<impl Future<Output = ()>, Failure> {
     let failed = |error| Failure::usage(format!("cannot listen for interrupts: {error}"));
     let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
-    for _ in 0..times {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
+    Ok(async move {
+        for _ in 0..times {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
         }
-    }
-    Ok(())
+    })
 }
 
 fn unfinished(ongoing: &Ongoing, unnamed: &str) -> Failure {

@@ -90,19 +90,23 @@ fn at_most(most: usize, text: &str, path: impl Display, faults: &Faults) {
 }
 
 fn name(name: &str, path: impl Display, faults: &Faults) {
-    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.');
-    if !name.chars().all(fits) || name.chars().count() > MAX_NAME {
-        let rule = "letters, digits, dashes and dots";
-        faults.add(path, format!("has not just {rule}, {MAX_NAME} at most, as the Service Catalog of Kubernetes wants it"));
+    if !is_plain(name) {
+        faults.add(path, format!("{WANTED}, as the Service Catalog of Kubernetes wants it"));
     }
 }
 
 fn id(id: &str, path: impl Display, faults: &Faults) {
     let ends = [id.chars().next(), id.chars().next_back()];
-    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.');
-    let ends_well = ends.into_iter().flatten().all(|c| c.is_ascii_alphanumeric());
-    if !id.chars().all(fits) || !ends_well || id.chars().count() > MAX_NAME {
-        let rule = "letters, digits and inner dashes and dots";
-        faults.add(path, format!("has not just {rule}, {MAX_NAME} at most, as the Service Catalog of Kubernetes wants it"));
+    if !is_plain(id) || !ends.into_iter().flatten().all(|c| c.is_ascii_alphanumeric()) {
+        let ends = "and neither at an end";
+        faults
+            .add(path, format!("{WANTED}, {ends}, as the Service Catalog of Kubernetes wants it"));
     }
+}
+
+const WANTED: &str = "has not just letters, digits, dashes and dots, 63 at most";
+
+fn is_plain(text: &str) -> bool {
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.');
+    text.chars().all(fits) && text.chars().count() <= MAX_NAME
 }

@@ -42,6 +42,8 @@ mod removal;
 mod report;
 
 use std::future::{self, Future};
+use std::pin::pin;
+use std::task::Poll;
 
 use crate::client::{Client, Polling};
 use crate::model::{Object, Sensitive};
@@ -81,19 +83,31 @@ pub async fn run(client: &Client, options: Options) -> Report {
     run_until(client, options, future::pending()).await
 }
 
-/// As [`run`], but ends early as soon as `stop` is ready: what was made is removed, and the report says that
-/// it is not whole.
+/// As [`run`], but ends early once `stop` is ready: as soon as the request is answered that is under way, for it may make
+/// something. What was made is removed, and the report says that it is not whole.
 pub async fn run_until(
     client: &Client,
     options: Options,
     stop: impl Future<Output = ()>,
 ) -> Report {
     let mut probe = probe::Probe::new(client, options);
-    let is_whole = tokio::select! {
-        () = check_all(&mut probe) => true,
-        () = stop => false,
+    let turn = probe.turn();
+    let is_whole = {
+        let (mut work, mut stop) = (pin!(check_all(&mut probe)), pin!(stop));
+        future::poll_fn(|context| {
+            if !turn.is_stopped() && stop.as_mut().poll(context).is_ready() {
+                turn.stop();
+            }
+            match work.as_mut().poll(context) {
+                Poll::Ready(()) => Poll::Ready(true),
+                Poll::Pending if turn.is_over() => Poll::Ready(false),
+                Poll::Pending => Poll::Pending,
+            }
+        })
+        .await
     };
     if !is_whole {
+        probe.go_on();
         probe.block("it was stopped");
         probe.clean_up().await;
     }

@@ -1,6 +1,8 @@
 //! Asks the broker, notes verdicts, and remembers what has to be deleted.
 
 use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -13,7 +15,7 @@ use super::message::{Answer, Ask, Kind};
 use super::offer::Offer;
 use super::report::{CheckResult, Report, Verdict};
 use super::{Options, observe};
-use crate::client::{Client, Order, RawResponse, Retries, random_uuid};
+use crate::client::{Client, ClientError, Order, OrderFailure, RawResponse, Retries, random_uuid};
 use crate::model::{BindingId, DeprovisionRequest, InstanceId, Object, Sensitive, UnbindRequest};
 
 /// How an operation ended.
@@ -25,6 +27,30 @@ pub(super) enum Settled {
     Badly(String),
 }
 
+/// Whether a run of the suite is to end, and whether a request is under way, whose answer has to be waited for.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Turn(Arc<Flags>);
+
+#[derive(Debug, Default)]
+struct Flags {
+    stopped: AtomicBool,
+    asks: AtomicBool,
+}
+
+impl Turn {
+    pub(super) fn stop(&self) {
+        self.0.stopped.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        self.0.stopped.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.is_stopped() && !self.0.asks.load(Ordering::Relaxed)
+    }
+}
+
 /// The state of a run of the suite.
 pub(super) struct Probe<'a> {
     pub(super) client: &'a Client,
@@ -32,6 +58,7 @@ pub(super) struct Probe<'a> {
     pub(super) offer: Option<Offer>,
     /// Why the checks that come next cannot be made.
     pub(super) reason: String,
+    turn: Turn,
     blocked: Option<String>,
     verdicts: HashMap<&'static str, Verdict>,
     made: Vec<(String, String)>,
@@ -45,11 +72,21 @@ impl<'a> Probe<'a> {
             options,
             offer: None,
             reason: "nothing led to it".to_owned(),
+            turn: Turn::default(),
             blocked: None,
             verdicts: HashMap::new(),
             made: Vec::new(),
             leftovers: Vec::new(),
         }
+    }
+
+    pub(super) fn turn(&self) -> Turn {
+        self.turn.clone()
+    }
+
+    /// What comes now is not to be stopped.
+    pub(super) fn go_on(&mut self) {
+        self.turn = Turn::default();
     }
 
     /// A request as it should be, of the service and plan under test, for a new id.
@@ -118,7 +155,12 @@ impl<'a> Probe<'a> {
             (None, Some(body)) => Bytes::from(body.to_string()),
             (None, None) => Bytes::new(),
         };
+        if self.turn.is_stopped() {
+            // Whoever polls this lets go of it now.
+            std::future::pending::<()>().await;
+        }
         let is_new = self.expect(&ask);
+        self.turn.0.asks.store(true, Ordering::Relaxed);
         let started = Instant::now();
         let sent =
             self.client.send(ask.kind.method(), &ask.path(), ask.headers.clone(), body).await;
@@ -135,6 +177,7 @@ impl<'a> Probe<'a> {
         };
         let answer = Answer { ask, status, headers, json, elapsed, trouble };
         self.remember(&answer, is_new);
+        self.turn.0.asks.store(false, Ordering::Relaxed);
         for (id, verdict) in observe::look(&answer, self.offer.as_ref()) {
             self.note(id, verdict);
         }
@@ -313,15 +356,33 @@ impl<'a> Probe<'a> {
         let instance = InstanceId::new(instance).map_err(unusable)?;
         let service_id = crate::ServiceId::new(service).map_err(unusable)?;
         let plan_id = crate::PlanId::new(plan).map_err(unusable)?;
-        let removed = if binding.is_empty() {
-            let request = DeprovisionRequest { service_id, plan_id };
-            self.client.deprovision_and_wait(&instance, &request, order).await
-        } else {
-            let binding = BindingId::new(binding).map_err(unusable)?;
-            let request = UnbindRequest { service_id, plan_id };
-            self.client.unbind_and_wait(&instance, &binding, &request, order).await
+        let binding = match binding {
+            "" => None,
+            id => Some(BindingId::new(id).map_err(unusable)?),
         };
-        removed.map(drop).map_err(|error| error.to_string())
+        let end = Instant::now().checked_add(order.polling.deadline);
+        let mut interval = order.polling.first_interval;
+        loop {
+            let (service_id, plan_id) = (service_id.clone(), plan_id.clone());
+            let removed = match &binding {
+                None => {
+                    let request = DeprovisionRequest { service_id, plan_id };
+                    self.client.deprovision_and_wait(&instance, &request, order).await
+                }
+                Some(binding) => {
+                    let request = UnbindRequest { service_id, plan_id };
+                    self.client.unbind_and_wait(&instance, binding, &request, order).await
+                }
+            };
+            let Err(error) = removed else { return Ok(()) };
+            // It goes on being made, of which nobody waits for the end where the run was stopped.
+            let is_busy = matches!(&error.cause, OrderFailure::Request(ClientError::Refused(refusal)) if refusal.is("ConcurrencyError"));
+            if !is_busy || end.is_none_or(|end| Instant::now() >= end) {
+                return Err(error.to_string());
+            }
+            tokio::time::sleep(interval).await;
+            interval = (interval * 2).min(order.polling.max_interval);
+        }
     }
 
     pub(super) fn into_report(mut self) -> Report {

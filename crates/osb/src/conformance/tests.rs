@@ -264,3 +264,41 @@ fn the_program_that_authors_are_shown_is_the_one_that_is_compiled() {
     assert!(compiled.contains("conformance::run("), "{compiled}");
     assert!(page.contains(&format!("```rust\n{compiled}\n```\n")), "not in the page:\n{compiled}");
 }
+
+/// Whatever it is that is made just then, and however busy the broker is with it.
+#[tokio::test]
+async fn whoever_stops_it_finds_nothing_of_it_at_the_broker() {
+    for mode in [Mode::AtOnce, Mode::Later] {
+        // So many orders come before it is stopped.
+        for orders in [1, 2, 5, 9, 14] {
+            let broker = Arc::new(Mutex::new(Broker::new(mode == Mode::Later)));
+            let (state, busy) = (broker.clone(), Arc::new(Mutex::new((0, 0))));
+            let stop = Arc::new(tokio::sync::Notify::new());
+            let stops = stop.clone();
+            let double = Double::start(move |seen: &Seen| {
+                let mut counts = busy.lock().unwrap();
+                counts.0 += i32::from(seen.method == Method::PUT);
+                if counts.0 == orders {
+                    stops.notify_one();
+                }
+                counts.1 += i32::from(seen.method == Method::DELETE && counts.0 >= orders);
+                if (1..3).contains(&counts.1) && seen.method == Method::DELETE {
+                    return Answer::json(422, &json!({"error": "ConcurrencyError"}));
+                }
+                state.lock().unwrap().answer(seen)
+            })
+            .await;
+            let settings = ClientSettings {
+                auth: Auth::Basic { user: "u".to_owned(), password: "p".to_owned().into() },
+                timeout: Duration::from_secs(10),
+                ..ClientSettings::new(double.url())
+            };
+            let client = Client::new(settings).unwrap();
+            let report = run_until(&client, options(), stop.notified()).await;
+            let left = broker.lock().unwrap().things.len();
+            assert_eq!((left, &*report.leftovers), (0, &[][..]), "{mode:?} {orders}");
+            assert_eq!(report.blocked.as_deref(), Some("it was stopped"), "{mode:?} {orders}");
+            assert!(!report.conforms(Level::Must), "{mode:?} {orders}");
+        }
+    }
+}

@@ -67,11 +67,12 @@ impl Said {
     }
 }
 
-/// A run has ended, by this outcome; `job` is the name of its Job, `now` in milliseconds since 1970.
+/// A run has ended, by this outcome; `job` is the name of its Job, `now` in milliseconds since 1970. Of one that had no Job,
+/// `tried` is the digest of what would have been run, if it may be another by now.
 pub(crate) fn settled(
     resource: &Resource,
     run: &Run,
-    job: &str,
+    (job, tried): (&str, Option<&str>),
     outcome: &Outcome,
     now: u64,
 ) -> Value {
@@ -83,7 +84,7 @@ pub(crate) fn settled(
         started_at: run.at.clone(),
         ended_at: time(now),
         seconds: seconds(&run.at, now),
-        template: had_no_job(outcome).then(|| resource.digest().to_owned()),
+        template: had_no_job(outcome).then(|| tried.unwrap_or(resource.digest()).to_owned()),
     };
     let record = &resource.record;
     let open = record.open.iter().filter(|it| it.id != run.id && resource.is_open(it.id)).count();
@@ -272,7 +273,8 @@ mod tests {
     fn a_condition_is_of_the_newest_run_and_its_time_moves_only_with_it() {
         let run =
             |id| serde_json::from_value(json!({"id": id, "trigger": "now", "at": ""})).unwrap();
-        let settled = |resource: &Resource, outcome| settled(resource, &run(2), "j", &outcome, NOW);
+        let settled =
+            |resource: &Resource, outcome| settled(resource, &run(2), ("j", None), &outcome, NOW);
         let (well, badly) = (Outcome::completed(), Outcome::failed("F", "f"));
         let (done, again) = (resource(true, "True"), resource(true, "Unknown"));
         let mut beside = resource(true, "Unknown");
@@ -319,7 +321,7 @@ mod tests {
             ("by a clock that was ahead", &before, ahead, &well, "Completed", None, &made),
             ("before one that has ended", &newer, BEFORE, &well, "R", None, &none),
         ] {
-            let patch = settled(of, &run(at), "j", outcome, NOW);
+            let patch = settled(of, &run(at), ("j", None), outcome, NOW);
             let (last, first) = (&patch["lastRun"], &patch["history"][0]);
             let (reason, took) = (json!(reason), json!(seconds));
             for (member, expected) in [("reason", &reason), ("seconds", &took), ("made", names)] {

@@ -122,17 +122,34 @@ impl Logs {
         let mut state = self.lock();
         state.places.retain(|place| place.called.is_none() || place.of.key != wants.key);
         let failed = state.failed.get(&wants.job).map(|(at, _)| at.saturating_duration_since(now));
-        if let Some(pause) = failed.filter(|pause| !pause.is_zero()) {
-            return Err(pause);
-        }
         state.forget_called(now);
-        if !state.has_place(&wants) {
-            return Err(state.put_off(wants));
-        }
-        state.waiting.retain(|waiting| waiting.key != wants.key);
-        let number = state.give(wants, None);
+        let later = match failed.filter(|pause| !pause.is_zero()) {
+            Some(pause) => pause,
+            None if !state.has_place(&wants) => state.put_off(wants),
+            None => {
+                state.waiting.retain(|waiting| waiting.key != wants.key);
+                let number = state.give(wants, None);
+                return Ok(Reading { logs: self, number });
+            }
+        };
+        // A place may have become free by that.
+        self.call(state, now);
+        Err(later)
+    }
+
+    /// One is gone, or reads nothing any more: it keeps no place.
+    pub(in crate::quarks) fn forget(&self, key: &Key, now: Instant) {
+        let mut state = self.lock();
+        state.waiting.retain(|waiting| waiting.key != *key);
+        state.places.retain(|place| place.called.is_none() || place.of.key != *key);
+        self.call(state, now);
+    }
+
+    /// Calls all that may read now.
+    fn call(&self, mut state: MutexGuard<'_, State>, now: Instant) {
+        let called: Vec<Key> = iter::from_fn(|| state.call(now)).collect();
         drop(state);
-        Ok(Reading { logs: self, number })
+        self.queue.push(called);
     }
 
     /// A log came from a node. If none came from it before, those who waited for that are called.
@@ -143,9 +160,7 @@ impl Logs {
         if state.heard.insert(Arc::clone(node), now).is_some() {
             return;
         }
-        let called: Vec<Key> = iter::from_fn(|| state.call(now)).collect();
-        drop(state);
-        self.queue.push(called);
+        self.call(state, now);
     }
 
     /// The log of a Job was not to be read from a node. It is again after a pause, twice as long as the one before.
@@ -233,12 +248,9 @@ impl Place {
 
 impl Drop for Reading<'_> {
     fn drop(&mut self) {
-        let next = {
-            let mut state = self.logs.lock();
-            state.places.retain(|place| place.number != self.number);
-            state.call(Instant::now())
-        };
-        self.logs.queue.push(next);
+        let mut state = self.logs.lock();
+        state.places.retain(|place| place.number != self.number);
+        self.logs.call(state, Instant::now());
     }
 }
 

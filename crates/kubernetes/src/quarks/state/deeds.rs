@@ -7,7 +7,7 @@ use engine::trigger::Outcome;
 
 use super::seen::{SeenJob, SeenPod};
 use super::table::{Entry, Key, Table};
-use crate::quarks::api::resource::Resource;
+use crate::quarks::api::resource::{Resource, had_no_job};
 
 impl Table {
     fn change_own(&mut self, of: &Resource, change: impl FnOnce(&mut Entry)) {
@@ -38,7 +38,12 @@ impl Table {
 
     /// What a run has left is kept, or it will come to nothing.
     pub(crate) fn kept(&mut self, of: &Resource, run: u64, outcome: Outcome) {
-        self.change_own(of, |entry| drop(entry.kept.insert(run, outcome)));
+        self.change_own(of, |entry| {
+            if had_no_job(&outcome) {
+                entry.tried.insert(run, of.digest().into());
+            }
+            entry.kept.insert(run, outcome);
+        });
     }
 
     /// What a run has left was not let in now.

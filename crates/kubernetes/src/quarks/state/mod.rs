@@ -1,4 +1,5 @@
-//! What is known without asking: of what was asked for, of Jobs, pods, ConfigMaps and Secrets, and of what we have done.
+//! What is known without asking: of what was asked for, of Jobs, pods, ConfigMaps and Secrets, and of what we have done; and
+//! the watches that tell it.
 
 pub(super) mod deeds;
 pub(super) mod follows;

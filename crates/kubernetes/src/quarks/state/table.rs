@@ -96,6 +96,8 @@ pub(crate) struct Entry {
     pub(crate) gone: BTreeSet<u64>,
     /// Runs whose output is kept.
     pub(crate) kept: BTreeMap<u64, Outcome>,
+    /// Runs that had no Job, by the digest of what would have been run.
+    pub(crate) tried: BTreeMap<u64, Box<str>>,
     /// Runs whose output was not let in when that was tried last, and since when.
     pub(crate) unkept: BTreeMap<u64, Instant>,
     /// Runs whose Job was to be removed, and nobody answered, and when that was tried last.
@@ -228,6 +230,7 @@ impl Table {
         let over = |id: &u64| resource.is_over(*id);
         entry.gone.retain(|id| !over(id));
         entry.kept.retain(|id, _| !over(id));
+        entry.tried.retain(|id, _| !over(id));
         entry.unkept.retain(|id, _| !over(id));
         entry.recorded.retain(|id| !over(id));
         entry.warnings.retain(|id, _| !over(id));

@@ -125,7 +125,7 @@ fn of_a_thousand_runs_that_went_on_at_once_the_status_has_room_for_how_each_ende
     let resource = Resource::of(Dialect::QuarksJob, &object).unwrap();
     let last = resource.record.open.iter().find(|run| run.id == 1000).unwrap();
     let outcome = engine::trigger::Outcome::failed("Failed", "no room");
-    let settled = status::settled(&resource, last, "a-1000", &outcome, 0);
+    let settled = status::settled(&resource, last, ("a-1000", None), &outcome, 0);
     let history = settled["history"].as_array().unwrap();
     assert_eq!(history.len(), 1000);
     assert_eq!(history[9]["message"], said["message"], "the newest are whole");
@@ -142,6 +142,6 @@ fn what_a_later_release_said_of_a_run_is_written_again_as_it_was() {
     let resource = resource(&json!({"history": [later, run(1)]}));
     let third = engine::trigger::Run { id: 3, ..resource.record.open[0].clone() };
     let outcome = engine::trigger::Outcome::completed();
-    let settled = status::settled(&resource, &third, "a-3", &outcome, 0);
+    let settled = status::settled(&resource, &third, ("a-3", None), &outcome, 0);
     assert_eq!((&settled["history"][1], &settled["history"][2]), (&later, &run(1)));
 }

@@ -12,7 +12,7 @@ use crate::quarks::api::dialect::Dialect;
 use crate::quarks::api::reference::{Kind, To};
 use crate::quarks::api::resource::{RUNS, Resource};
 use crate::quarks::api::status;
-use crate::quarks::look::{Look, recalled};
+use crate::quarks::look::{Look, owes_once, recalled};
 use crate::quarks::state::object::Object;
 use crate::quarks::state::seen::SeenJob;
 use crate::quarks::state::table::Table;
@@ -76,7 +76,7 @@ fn look(
     let record = json!({"last": 12, "once": true, "open": [run], "references": {"configmap/m": before}, "schedule": since});
     let ended = resource(&object("u", Some(&record), &json!({})));
     let run = ended.record.open[0].clone();
-    let settled = status::settled(&ended, &run, "a-12", &Outcome::completed(), 0);
+    let settled = status::settled(&ended, &run, ("a-12", None), &Outcome::completed(), 0);
     let replaced = resource(&object("u", None, &status.unwrap_or(settled)));
     let key = replaced.key();
     table.learn(replaced);
@@ -344,6 +344,35 @@ fn a_template_that_made_no_job_leaves_once_to_the_next_that_is_applied() {
         let record = json!({"last": 2, "once": true, "open": open});
         let found = recall(Some(&record), &json!({"history": history}), None);
         assert_eq!(found.once, once, "{name}");
+    }
+}
+
+/// Nobody has to say `once` again where its run had no Job.
+#[test]
+fn a_template_that_made_no_job_runs_for_once_as_soon_as_it_is_another() {
+    let ended = |run: u64, trigger: &str, reason: &str| json!({"id": run, "trigger": trigger, "reason": reason, "template": "another"});
+    let refused = |run| ended(run, "once", "JobRefused");
+    let mut as_it_is = refused(1);
+    let known = resource(&object("u", None, &json!({})));
+    as_it_is["template"] = json!(crate::quarks::job::noted::digest(&known.spec()));
+    for (name, strategy, last, history, owes) in [
+        ("its Job was refused", "done", 1, vec![refused(1)], true),
+        ("there was none to make", "done", 1, vec![ended(1, "once", "TemplateInvalid")], true),
+        ("for the second time", "done", 2, vec![refused(2), refused(1)], true),
+        ("it is as it was", "done", 1, vec![as_it_is], false),
+        ("it was done from the beginning", "done", 0, vec![], false),
+        ("somebody has taken it back", "manual", 1, vec![refused(1)], false),
+        ("one runs, or ran and is forgotten", "done", 2, vec![refused(1)], false),
+        ("another ran", "done", 2, vec![ended(2, "now", "Completed"), refused(1)], false),
+        ("it was another that was refused", "done", 1, vec![ended(1, "now", "JobRefused")], false),
+        ("it failed", "done", 1, vec![ended(1, "once", "BackoffLimitExceeded")], false),
+    ] {
+        let record = json!({"last": last, "once": true});
+        let mut object = object("u", Some(&record), &json!({"history": history}));
+        object.data["spec"]["trigger"]["strategy"] = json!(strategy);
+        let resource = resource(&object);
+        let record = recalled(&resource, &Default::default());
+        assert_eq!(owes_once(&resource, &record), owes, "{name}");
     }
 }
 

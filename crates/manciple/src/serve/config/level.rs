@@ -45,7 +45,7 @@ pub(crate) fn filter(level: &str) -> Result<String, String> {
     if bare > 1 {
         return Err(refused(level));
     }
-    let is_named = directives.iter().any(|it| it.starts_with("kube_client"));
+    let is_named = directives.iter().any(|it| it.starts_with("kube_client::client="));
     let is_shown = directives.iter().any(|it| ["warn", "info"].contains(&it.as_str()));
     let quiet = QUIET.into_iter().filter(|_| is_shown && !is_named).map(str::to_owned);
     directives.splice(0..0, quiet.collect::<Vec<_>>());
@@ -83,8 +83,8 @@ mod tests {
             ("info", true, "info"),
             ("debug", true, &debug),
             ("TRACE", true, &trace),
-            ("info,kube_client=debug", false, "info,kube_client=debug"),
-            ("debug,kube_client=trace", false, &named("info,kube_client=trace")),
+            ("info,kube_client=debug", true, "info,kube_client=debug"),
+            ("debug,kube_client::client=trace", false, &named("info,kube_client::client=trace")),
             ("engine=warn,debug", true, &named("engine=warn,info")),
             ("INFO", true, "info"),
             ("Warn", true, "warn"),
