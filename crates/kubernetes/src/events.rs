@@ -322,7 +322,7 @@ mod tests {
         assert!(Lines::enter(&lines, "slow").is_some());
         let names: Vec<String> = (0..OF_ALL).map(|number| number.to_string()).collect();
         let all: Vec<_> = names.iter().map(|name| Lines::enter(&lines, name)).collect();
-        let room = OF_ALL - OF_ONE - 1;
+        let room = OF_ALL - OF_ONE;
         assert!(all[..room].iter().all(Option::is_some) && all[room..].iter().all(Option::is_none));
         assert!(lines.lock().said);
         drop((slow, other, all));

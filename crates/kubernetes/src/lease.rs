@@ -335,6 +335,8 @@ mod tests {
     struct Server {
         lease: Mutex<Option<Value>>,
         asked: Mutex<Vec<String>>,
+        /// It answers nobody.
+        silent: AtomicBool,
     }
 
     impl Server {
@@ -367,6 +369,9 @@ mod tests {
             let service = tower::service_fn(move |request: Request<Body>| {
                 let server = Arc::clone(&server);
                 async move {
+                    if server.silent.load(Ordering::Relaxed) {
+                        std::future::pending::<()>().await;
+                    }
                     let method = request.method().to_string();
                     let bytes = request.into_body().collect_bytes().await?;
                     let (status, answer) =
@@ -421,6 +426,27 @@ mod tests {
         assert!(known.ours.is_none());
         let lease = server.lease.lock().unwrap().clone().unwrap();
         assert_eq!(lease["spec"]["holderIdentity"], Value::Null, "the next need not wait");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_gives_it_back_leads_no_more_whatever_the_api_server_answers() {
+        let server = Arc::new(Server::default());
+        let lead = server.lead();
+        lead.step(&mut Known::default()).await.unwrap();
+        lead.tell(true);
+        server.silent.store(true, Ordering::Relaxed);
+        let cut = tokio::time::timeout(Duration::from_secs(5), lead.give_back()).await;
+        assert!(cut.is_err() && !*lead.held().borrow(), "nobody answers");
+        lead.tell(true);
+        assert!(!*lead.held().borrow(), "an answer that came late is none");
+        server.silent.store(false, Ordering::Relaxed);
+        server.asked();
+        lead.give_back().await;
+        let lease = server.lease.lock().unwrap().clone().unwrap();
+        assert_eq!(lease["spec"]["holderIdentity"], Value::Null, "it is given back after all");
+        assert_eq!(server.asked(), ["GET", "PUT"]);
+        lead.give_back().await;
+        assert_eq!(server.asked(), Vec::<String>::new(), "once");
     }
 
     #[tokio::test(start_paused = true)]
