@@ -209,29 +209,49 @@ async fn retention_costs_a_deletion_for_what_is_beyond_the_limit() {
     assert_eq!(cost(&town, &calls, ("a", 2), second.len()).await, second);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_run_of_an_extended_job_costs_the_same_and_no_log_is_read() {
-    let mut town = Town::still("ejob-budget").await;
+/// What a run of an ExtendedJob costs that prints its output, of which the agent is around the command or not.
+async fn of_one_that_prints(test: &str, wraps: bool, expected: usize) -> Vec<String> {
+    let mut town = Town::still(test).await;
     town.dialect = Dialect::ExtendedJob;
+    town.settings.wraps = wraps;
     let calls = counted(&mut town).await;
+    let mut found = Vec::new();
+    // The first may have the agent brought into the namespace.
     for name in ["first", "second"] {
-        // The first has the agent brought into the namespace.
         calls.take();
         let spec = json!({
             "trigger": {"strategy": "once"}, "output": {"namePrefix": name},
             "template": {"spec": pod("echo '{\"k\": \"v\"}'")},
         });
         town.create(name, spec).await;
-        let expected = [
-            "PATCH extendedjobs",
-            "POST jobs",
-            "POST secrets",
-            "PATCH extendedjobs/status",
-            "DELETE jobs",
-        ];
-        let found = cost(&town, &calls, (name, 1), expected.len()).await;
-        assert!(name == "first" || found == expected, "{found:?}");
+        found = cost(&town, &calls, (name, 1), expected).await;
     }
+    found
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_of_an_extended_job_costs_the_same_and_no_log_is_read() {
+    let expected = [
+        "PATCH extendedjobs",
+        "POST jobs",
+        "POST secrets",
+        "PATCH extendedjobs/status",
+        "DELETE jobs",
+    ];
+    assert_eq!(of_one_that_prints("ejob-budget", true, expected.len()).await, expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_extended_job_prints_into_a_log_costs_one_look_at_it() {
+    let expected = [
+        "PATCH extendedjobs",
+        "POST jobs",
+        "GET pods/log",
+        "POST secrets",
+        "PATCH extendedjobs/status",
+        "DELETE jobs",
+    ];
+    assert_eq!(of_one_that_prints("ejob-budget-log", false, expected.len()).await, expected);
 }
 
 /// It has a minute to come.
@@ -243,33 +263,6 @@ async fn a_run_of_a_schedule_costs_what_any_run_does() {
     town.create("a", spec).await;
     let expected = ["PATCH quarksjobs", "POST jobs", "PATCH quarksjobs/status", "DELETE jobs"];
     assert_eq!(cost(&town, &calls, ("a", 1), expected.len()).await, expected);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn what_an_extended_job_prints_into_a_log_costs_one_look_at_it() {
-    let mut town = Town::still("ejob-budget-log").await;
-    town.dialect = Dialect::ExtendedJob;
-    town.settings.wraps = false;
-    let calls = counted(&mut town).await;
-    for name in ["first", "second"] {
-        // The first may have the agent brought into the namespace.
-        calls.take();
-        let spec = json!({
-            "trigger": {"strategy": "once"}, "output": {"namePrefix": name},
-            "template": {"spec": pod("echo '{\"k\": \"v\"}'")},
-        });
-        town.create(name, spec).await;
-        let expected = [
-            "PATCH extendedjobs",
-            "POST jobs",
-            "GET pods/log",
-            "POST secrets",
-            "PATCH extendedjobs/status",
-            "DELETE jobs",
-        ];
-        let found = cost(&town, &calls, (name, 1), expected.len()).await;
-        assert!(name == "first" || found == expected, "{found:?}");
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
