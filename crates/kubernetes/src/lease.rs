@@ -37,8 +37,8 @@ pub struct Lead {
     term: Mutex<Option<Term>>,
     /// It is not wanted any more.
     given_back: AtomicBool,
-    /// It was held when it was given back, and the API server may not know yet.
-    to_release: AtomicBool,
+    /// The API server has said since then that it is not ours.
+    is_released: AtomicBool,
     /// The API server went back to an earlier time.
     undone: watch::Sender<bool>,
 }
@@ -79,7 +79,7 @@ impl Lead {
             held: watch::Sender::new(false),
             term: Mutex::new(None),
             given_back: AtomicBool::new(false),
-            to_release: AtomicBool::new(false),
+            is_released: AtomicBool::new(false),
             undone: watch::Sender::new(false),
         }
     }
@@ -151,12 +151,15 @@ impl Lead {
             let held = renewed.is_some_and(|renewed| waking::since(renewed) < lasts);
             self.lasts_until(renewed.map(|renewed| renewed + self.duration));
             self.tell(held);
+            if self.given_back.load(Ordering::Relaxed) {
+                break;
+            }
             tokio::time::sleep(if held { self.renew() } else { self.look() }).await;
         }
         if self.is_undone() {
             self.lasts_until(None);
             self.tell(false);
-        } else if known.ours.is_some() {
+        } else {
             // It may have become ours while it was given back.
             self.release().await;
         }
@@ -167,36 +170,35 @@ impl Lead {
     pub async fn give_back(&self) {
         self.given_back.store(true, Ordering::Relaxed);
         self.lasts_until(None);
-        if self.held.send_replace(false) {
-            tracing::info!(lease = %self.name, identity = %self.identity, held = false, "leadership");
-            self.to_release.store(true, Ordering::Relaxed);
-        }
-        if self.to_release.load(Ordering::Relaxed) {
-            self.release().await;
-            self.to_release.store(false, Ordering::Relaxed);
+        self.tell(false);
+        if !self.is_released.load(Ordering::Relaxed) && self.release().await {
+            self.is_released.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Has nobody hold it, if it is ours.
-    async fn release(&self) {
+    /// Has nobody hold it, if it is ours. Whether the API server says that it is not.
+    async fn release(&self) -> bool {
         // Twice: it may just be renewed.
         for _ in 0..2 {
-            let Ok(Some(mut lease)) = find(self.leases.get(&self.name)).await else { break };
+            let Ok(found) = find(self.leases.get(&self.name)).await else { return false };
+            let Some(mut lease) = found else { return true };
             let spec = lease.spec.get_or_insert_default();
             if spec.holder_identity.as_deref() != Some(&self.identity) {
-                break;
+                return true;
             }
             spec.holder_identity = None;
-            let given = call(self.leases.replace(&self.name, &PostParams::default(), &lease)).await;
-            if !matches!(given, Err(CallError::Conflict)) {
-                break;
+            match call(self.leases.replace(&self.name, &PostParams::default(), &lease)).await {
+                Ok(_) => return true,
+                Err(CallError::Conflict) => {}
+                Err(_) => return false,
             }
         }
+        false
     }
 
     fn lasts_until(&self, until: Option<Duration>) {
-        let until = until.filter(|_| !self.given_back.load(Ordering::Relaxed));
         let mut term = self.term.lock().unwrap_or_else(PoisonError::into_inner);
+        let until = until.filter(|_| !self.given_back.load(Ordering::Relaxed));
         let now = waking::now();
         // Between two terms somebody else may have had one.
         let since = term.filter(|term| term.until > now).map_or(now, |term| term.since);
@@ -447,6 +449,25 @@ mod tests {
         assert_eq!(server.asked(), ["GET", "PUT"]);
         lead.give_back().await;
         assert_eq!(server.asked(), Vec::<String>::new(), "once");
+    }
+
+    /// Who leads no more may have been about to.
+    #[tokio::test(start_paused = true)]
+    async fn what_becomes_ours_while_it_is_given_back_is_left_to_others() {
+        let server = Arc::new(Server::default());
+        let lead = server.lead();
+        server.silent.store(true, Ordering::Relaxed);
+        let keeps = Arc::clone(&lead);
+        let keeping = tokio::spawn(async move { keeps.keep().await });
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let _ = tokio::time::timeout(Duration::from_secs(1), lead.give_back()).await;
+        // As if the write that was under way had come there.
+        server.write(json!({"metadata": {}, "spec": {"holderIdentity": "me"}}));
+        server.silent.store(false, Ordering::Relaxed);
+        keeping.await.unwrap();
+        let lease = server.lease.lock().unwrap().clone().unwrap();
+        assert_eq!(lease["spec"]["holderIdentity"], Value::Null, "the next need not wait");
+        assert!(!*lead.held().borrow());
     }
 
     #[tokio::test(start_paused = true)]

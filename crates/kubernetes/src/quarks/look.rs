@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use super::api::dialect::Dialect;
 use super::api::inputs;
 use super::api::reference::{Reference, To};
-use super::api::resource::Resource;
+use super::api::resource::{Ended, Resource};
 use super::job::ending;
 use super::job::retention::{Disposal, disposals};
 use super::state::seen::{JobEnd, SeenJob};
@@ -333,15 +333,14 @@ pub(super) fn recalled(resource: &Resource, jobs: &BTreeMap<u64, SeenJob>) -> Re
     record
 }
 
-/// Whether the word `once` was taken for a run that had no Job, for its template was wrong, and that is mended now. Any
-/// other run since then has made a Job of it, or has failed to.
+/// Whether the word `once` was taken for a run that had no Job, for its template was wrong, and that is mended now, and no
+/// run since then had one.
 pub(super) fn owes_once(resource: &Resource, record: &Record) -> bool {
-    let newest = resource.status.history.first();
-    let is_owed = newest.is_some_and(|run| {
-        run.id == record.last
-            && run.trigger == Trigger::Once.word()
-            && run.had_no_job_by_another(resource)
-    });
+    let history = &resource.status.history;
+    let had_none = |run: &&Ended| run.had_no_job_by_another(resource);
+    let newest = history.first().filter(had_none);
+    let is_owed = newest.is_some_and(|run| run.id == record.last)
+        && history.iter().filter(had_none).any(|run| run.trigger == Trigger::Once.word());
     resource.strategy == Strategy::Done && !record.once && is_owed
 }
 

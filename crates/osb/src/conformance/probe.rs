@@ -18,6 +18,9 @@ use super::{Options, observe};
 use crate::client::{Client, ClientError, Order, OrderFailure, RawResponse, Retries, random_uuid};
 use crate::model::{BindingId, DeprovisionRequest, InstanceId, Object, Sensitive, UnbindRequest};
 
+/// So long a broker may be busy with what is to be removed, before that is left to somebody else.
+const BUSY: Duration = Duration::from_secs(120);
+
 /// How an operation ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Settled {
@@ -340,7 +343,10 @@ impl<'a> Probe<'a> {
         let order = Order { polling: self.options.polling.clone(), mitigation: Some(retries) };
         while let Some(at) = self.made.iter().position(|(_, binding)| is_such(binding)) {
             let (instance, binding) = self.made[at].clone();
+            // An answer is waited for, as of any request.
+            self.turn.0.asks.store(true, Ordering::Relaxed);
             let removed = self.remove(&instance, &binding, &order).await;
+            self.turn.0.asks.store(false, Ordering::Relaxed);
             self.made.remove(at);
             if let Err(why) = removed {
                 let name =
@@ -360,7 +366,7 @@ impl<'a> Probe<'a> {
             "" => None,
             id => Some(BindingId::new(id).map_err(unusable)?),
         };
-        let end = Instant::now().checked_add(order.polling.deadline);
+        let end = Instant::now() + BUSY.min(order.polling.deadline);
         let mut interval = order.polling.first_interval;
         loop {
             let (service_id, plan_id) = (service_id.clone(), plan_id.clone());
@@ -377,7 +383,7 @@ impl<'a> Probe<'a> {
             let Err(error) = removed else { return Ok(()) };
             // It goes on being made, of which nobody waits for the end where the run was stopped.
             let is_busy = matches!(&error.cause, OrderFailure::Request(ClientError::Refused(refusal)) if refusal.is("ConcurrencyError"));
-            if !is_busy || end.is_none_or(|end| Instant::now() >= end) {
+            if !is_busy || Instant::now() >= end {
                 return Err(error.to_string());
             }
             tokio::time::sleep(interval).await;

@@ -266,7 +266,7 @@ fn the_program_that_authors_are_shown_is_the_one_that_is_compiled() {
 }
 
 /// Whatever it is that is made just then, and however busy the broker is with it.
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn whoever_stops_it_finds_nothing_of_it_at_the_broker() {
     for mode in [Mode::AtOnce, Mode::Later] {
         // So many orders come before it is stopped.
@@ -276,13 +276,18 @@ async fn whoever_stops_it_finds_nothing_of_it_at_the_broker() {
             let stop = Arc::new(tokio::sync::Notify::new());
             let stops = stop.clone();
             let double = Double::start(move |seen: &Seen| {
-                let mut counts = busy.lock().unwrap();
-                counts.0 += i32::from(seen.method == Method::PUT);
-                if counts.0 == orders {
+                let (ordered, deleted) = {
+                    let mut counts = busy.lock().unwrap();
+                    counts.0 += i32::from(seen.method == Method::PUT);
+                    counts.1 += i32::from(seen.method == Method::DELETE && counts.0 >= orders);
+                    *counts
+                };
+                if ordered == orders && seen.method == Method::PUT {
                     stops.notify_one();
+                    // It is made only after that: whoever does not wait for the answer removes nothing.
+                    std::thread::sleep(Duration::from_millis(50));
                 }
-                counts.1 += i32::from(seen.method == Method::DELETE && counts.0 >= orders);
-                if (1..3).contains(&counts.1) && seen.method == Method::DELETE {
+                if (1..3).contains(&deleted) && seen.method == Method::DELETE {
                     return Answer::json(422, &json!({"error": "ConcurrencyError"}));
                 }
                 state.lock().unwrap().answer(seen)

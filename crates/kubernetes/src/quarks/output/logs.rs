@@ -314,6 +314,26 @@ mod tests {
         assert!(read("later", later).is_some(), "who was called did not come");
     }
 
+    #[tokio::test]
+    async fn one_that_is_gone_keeps_no_place_and_the_next_is_called() {
+        let (queue, now) = (Arc::default(), Instant::now());
+        let logs = Logs::of(&queue);
+        let read = |name: &str| logs.read(&key(name), &name.into(), None, now).ok();
+        let mut reading: Vec<_> = ["a", "b", "c", "d"].map(read).into();
+        for name in ["waits", "called", "next"] {
+            assert!(read(name).is_none());
+        }
+        logs.forget(&key("waits"), now);
+        reading.pop();
+        let called = |queue: Arc<Queue<Key>>| async move {
+            tokio::time::timeout(Duration::from_secs(60), queue.next(9)).await.ok()
+        };
+        assert_eq!(called(Arc::clone(&queue)).await, Some(key("called")));
+        logs.forget(&key("called"), now);
+        assert_eq!(called(queue).await, Some(key("next")), "its place is the next one's");
+        assert!(read("next").is_some());
+    }
+
     #[test]
     fn of_those_who_wait_one_of_a_namespace_with_fewer_is_called() {
         let logs = Logs::of(&Arc::default());

@@ -359,6 +359,13 @@ fn a_template_that_made_no_job_runs_for_once_as_soon_as_it_is_another() {
         ("its Job was refused", "done", 1, vec![refused(1)], true),
         ("there was none to make", "done", 1, vec![ended(1, "once", "TemplateInvalid")], true),
         ("for the second time", "done", 2, vec![refused(2), refused(1)], true),
+        (
+            "another had no Job either",
+            "done",
+            2,
+            vec![ended(2, "config-change", "JobRefused"), refused(1)],
+            true,
+        ),
         ("it is as it was", "done", 1, vec![as_it_is], false),
         ("it was done from the beginning", "done", 0, vec![], false),
         ("somebody has taken it back", "manual", 1, vec![refused(1)], false),

@@ -46,7 +46,11 @@ pub(crate) fn filter(level: &str) -> Result<String, String> {
         return Err(refused(level));
     }
     let is_named = directives.iter().any(|it| it.starts_with("kube_client::client="));
-    let is_shown = directives.iter().any(|it| ["warn", "info"].contains(&it.as_str()));
+    // Of a target that is one of theirs from its beginning, or of all.
+    let is_shown = directives.iter().any(|it| {
+        let (target, word) = it.split_once('=').unwrap_or(("", it));
+        "kube_client::client".starts_with(target) && !["off", "error"].contains(&word)
+    });
     let quiet = QUIET.into_iter().filter(|_| is_shown && !is_named).map(str::to_owned);
     directives.splice(0..0, quiet.collect::<Vec<_>>());
     Ok(directives.join(","))
@@ -86,6 +90,9 @@ mod tests {
             ("info,kube_client=debug", true, "info,kube_client=debug"),
             ("debug,kube_client::client=trace", false, &named("info,kube_client::client=trace")),
             ("engine=warn,debug", true, &named("engine=warn,info")),
+            ("kube_client=debug", true, "kube_client=debug"),
+            ("error,kube=warn", true, "error,kube=warn"),
+            ("error,kube_client=off", false, "error,kube_client=off"),
             ("INFO", true, "info"),
             ("Warn", true, "warn"),
             (" info ", true, "info"),
