@@ -209,8 +209,8 @@ fn a_printed_table_says_how_each_stands() {
     let failed = wide.iter().find(|row| row.contains(" j fails Broken ")).unwrap();
     assert!(failed.contains("no disk left"), "{failed}");
     let bindings = rows(&["get", "sb"]);
-    assert_eq!(bindings[0], "NAME BINDING PHASE READY OPERATION STATE AGE");
-    assert!(bindings[1].contains(" b Ready True bind Succeeded "), "{bindings:?}");
+    assert_eq!(bindings[0], "NAME BINDING INSTANCE PHASE READY OPERATION STATE AGE");
+    assert!(bindings[1].contains(" b i Ready True bind Succeeded "), "{bindings:?}");
     let all = town.kubectl(&["get", "manciple", "-o", "name"]);
     assert_eq!(all.lines().count(), 4, "instances and bindings in one: {all}");
 }
