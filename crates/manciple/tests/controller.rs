@@ -195,7 +195,11 @@ fn what_cannot_be_meant_is_refused_with_a_word_what_to_do() {
         ("MANCIPLE_AGENT_FILE", "/nowhere", "or say --agent-delivery init-container"),
         ("MANCIPLE_AGENT_DELIVERY", "init-container", "--agent-image: give the image"),
         ("MONITORED_ID", "not a label", "monitored"),
-        ("LOG_LEVEL", "loud", "level"),
+        (
+            "LOG_LEVEL",
+            "loud",
+            "--log-level (LOG_LEVEL): \"loud\" is not a level; give one of off, error",
+        ),
         ("MANCIPLE_INSTANCE_NAMESPACES", "shop,", "is empty: take it out"),
         ("MANCIPLE_INSTANCE_NAMESPACES", "", "is empty: take it out"),
         ("MANCIPLE_INSTANCE_NAMESPACES", "shop, BAD_NS", "no name of a namespace"),

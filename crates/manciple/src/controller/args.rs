@@ -12,7 +12,7 @@ use template::translate::Translation;
 use super::webhook::WebhookArgs;
 use crate::serve::{
     AgentDelivery, Cluster, Drift, Format, Log, Period, Requesters, Spelling, Translate,
-    drift_interval_fault, namespace,
+    drift_interval_fault, level_filter, namespace,
 };
 
 const MONITORED_ID: &str = "default";
@@ -216,6 +216,9 @@ impl ControllerArgs {
              '-', '_' and '.', a letter or a digit at both ends",
             self.monitored_id
         );
+        if let Some(fault) = self.log().level.and_then(|level| level_filter(&level).err()) {
+            anyhow::bail!("--log-level (LOG_LEVEL): {fault}");
+        }
         anyhow::ensure!(
             self.key_rotation.0 >= LEAST_KEY_ROTATION,
             "--key-rotation (MANCIPLE_KEY_ROTATION): has to be longer than any run, and 1h at least"

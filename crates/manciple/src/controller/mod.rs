@@ -34,8 +34,8 @@ const LISTEN: &str = "0.0.0.0:8080";
 
 /// Runs until SIGTERM or SIGINT.
 pub(crate) fn run(args: &ControllerArgs) -> anyhow::Result<()> {
-    log(&args.log())?;
     args.check()?;
+    log(&args.log())?;
     args.passed_over().for_each(|flag| tracing::warn!("--{flag} has no meaning here: passed over"));
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()

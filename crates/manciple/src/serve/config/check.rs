@@ -68,7 +68,8 @@ impl Config {
         faults.extend(self.pod_limits());
         faults.extend(self.key_rotation());
         faults.extend(self.operations.dashboard_url.as_deref().and_then(dashboard_url));
-        faults.extend(self.log.level.as_deref().and_then(|level| filter(level).err()));
+        let level = self.log.level.as_deref().and_then(|level| filter(level).err());
+        faults.extend(level.map(|fault| format!("log.level: {fault}")));
         faults.extend(self.kubernetes.iter().flat_map(Cluster::faults));
         match &faults[..] {
             [] => Ok(()),

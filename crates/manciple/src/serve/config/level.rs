@@ -16,7 +16,7 @@ const OTHERS: &str = "info";
 /// word. Words are written as one likes, `INFO` too. Bare, `debug` and `trace` are of this program alone.
 ///
 /// # Errors
-/// What is wrong, and the words.
+/// What is wrong, and the words. What the level was given by is for the caller to say.
 pub(crate) fn filter(level: &str) -> Result<String, String> {
     let mut directives = Vec::new();
     let mut bare = 0;
@@ -64,7 +64,7 @@ fn is_target(text: &str) -> bool {
 
 fn refused(level: &str) -> String {
     format!(
-        "log.level: {level:?} is not a level; give one of {}, or a comma list of target=level with \
+        "{level:?} is not a level; give one of {}, or a comma list of target=level with \
          at most one level for the rest",
         WORDS.join(", ")
     )
@@ -127,7 +127,7 @@ mod tests {
             "[span]=info",
         ] {
             let fault = filter(level).unwrap_err();
-            assert!(fault.starts_with(&format!("log.level: {level:?} ")), "{fault}");
+            assert!(fault.starts_with(&format!("{level:?} is not a level;")), "{fault}");
             assert!(fault.contains("off, error, warn, info, debug, trace"), "{fault}");
         }
     }
