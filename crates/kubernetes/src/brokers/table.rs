@@ -51,7 +51,10 @@ pub(crate) enum Nobody {
 pub(super) struct Entry {
     pub(super) resource: Arc<Resource>,
     /// The last good catalog.
-    pub(super) part: Option<Part>,
+    pub(super) part: Option<Arc<Part>>,
+    /// What was last to be put in force of it, and what last was.
+    merged: Option<Arc<Part>>,
+    in_force: Option<Arc<Part>>,
     /// What the last question brought, of which generation of the resource.
     pub(super) answer: Option<(i64, Answer)>,
     /// What a question that goes on waits for, if anything.
@@ -260,7 +263,8 @@ impl Brokers {
             let Some(first) = services.first() else { continue };
             let capabilities = offer.of_service.get(&first.id).unwrap_or(&offer.capabilities);
             let capabilities = capabilities.clone();
-            entry.part = Some(Part { catalog: Catalog { services }, capabilities });
+            entry.part = Some(Arc::new(Part { catalog: Catalog { services }, capabilities }));
+            entry.in_force.clone_from(&entry.part);
         }
     }
 
@@ -299,7 +303,7 @@ impl Brokers {
             entry.asking = None;
             entry.answer = Some(match answer {
                 Ok(part) => {
-                    entry.part = Some(part);
+                    entry.part = Some(Arc::new(part));
                     (generation, Answer::Good)
                 }
                 Err((reason, message)) => (generation, Answer::Bad { reason, message }),
@@ -337,6 +341,7 @@ impl Brokers {
         let mut merged = merge(&given);
         let all: Vec<ServiceId> = merged.sold.values().flatten().cloned().collect();
         for (name, entry) in table.iter_mut() {
+            entry.merged.clone_from(&entry.part);
             if entry.part.is_none() {
                 // Not heard of yet: it has what its status says, unless others sell it.
                 entry.services.retain(|has| !all.contains(&has.id));
@@ -356,7 +361,7 @@ impl Brokers {
         self.kept_out.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What they offer could not be put in force: that is to be said of each of them.
+    /// What they offer could not be put in force: that is to be said of each of which it is not.
     pub(super) fn keep_out(&self, why: String) {
         *self.kept_out() = Some(why);
         self.tell();
@@ -366,6 +371,7 @@ impl Brokers {
     pub(super) fn settle(&self, in_force: &CompiledCatalog) {
         *self.kept_out() = None;
         for entry in self.lock().values_mut() {
+            entry.in_force.clone_from(&entry.merged);
             entry.services.retain(|has| has.sold || in_force.service(&has.id).is_some());
         }
         self.tell();
@@ -377,7 +383,8 @@ impl Brokers {
         let table = self.lock();
         let told = table.iter().filter_map(|(name, entry)| {
             let faults = self.spec(entry).err();
-            let status = status::of(entry, faults.as_deref(), kept_out.as_deref(), now)?;
+            let kept_out = kept_out.as_deref().filter(|_| entry.part != entry.in_force);
+            let status = status::of(entry, faults.as_deref(), kept_out, now)?;
             let uid = entry.resource.uid.clone();
             (status != entry.resource.status).then(|| Told { name: name.clone(), uid, status })
         });
@@ -397,7 +404,9 @@ impl Brokers {
 impl Entry {
     fn new(resource: Arc<Resource>) -> Self {
         let services = resource.services.clone();
-        Self { resource, part: None, answer: None, asking: None, services, refused: Vec::new() }
+        let (part, merged, in_force) = (None, None, None);
+        let (answer, asking, refused) = (None, None, Vec::new());
+        Self { resource, part, merged, in_force, answer, asking, services, refused }
     }
 
     /// Whether it is known what it has. Of one that has never answered that is in its status, if it was ever written.

@@ -85,8 +85,11 @@ fn said(brokers: &Brokers) -> BTreeMap<String, (String, String)> {
 }
 
 fn put_in_force(brokers: &Brokers) {
-    let catalog = osb::catalog::parse(&brokers.merged().catalog).unwrap();
-    brokers.settle(&CompiledCatalog::compile(catalog).unwrap());
+    brokers.settle(&compiled(&brokers.merged()));
+}
+
+fn compiled(offer: &Offer) -> CompiledCatalog {
+    CompiledCatalog::compile(osb::catalog::parse(&offer.catalog).unwrap()).unwrap()
 }
 
 #[test]
@@ -323,6 +326,7 @@ fn a_catalog_that_is_not_in_force_is_not_said_to_be_served() {
     };
     put_in_force(&brokers);
     assert_eq!(reasons(), with("Serving"));
+    answered(&brokers, "a", offer("s:s p q"));
     let _ = brokers.merged();
     brokers.keep_out("it is too large".to_owned());
     assert_eq!(reasons(), with("CatalogNotInForce"));
@@ -333,6 +337,39 @@ fn a_catalog_that_is_not_in_force_is_not_said_to_be_served() {
     );
     put_in_force(&brokers);
     assert_eq!(reasons(), with("Serving"));
+}
+
+#[test]
+fn one_that_cannot_be_put_in_force_leaves_the_others_serving() {
+    let brokers = brokers();
+    brokers.learn(&all(&[plain("a"), plain("bb")]), true);
+    let reasons =
+        || -> Vec<String> { said(&brokers).into_values().map(|(reason, _)| reason).collect() };
+    answered(&brokers, "a", offer("s:s p"));
+    put_in_force(&brokers);
+    answered(&brokers, "bb", offer("large:large r"));
+    answered(&brokers, "a", offer("s:s p"));
+    let _ = brokers.merged();
+    brokers.keep_out("it is too large".to_owned());
+    assert_eq!(reasons(), ["Serving", "CatalogNotInForce"]);
+    answered(&brokers, "a", offer("s:s p q"));
+    assert_eq!(reasons(), ["CatalogNotInForce"; 2], "a has another, which is not in force either");
+    answered(&brokers, "a", offer("s:s p"));
+    assert_eq!(reasons(), ["Serving", "CatalogNotInForce"], "it offers what is in force again");
+    put_in_force(&brokers);
+    assert_eq!(reasons(), ["Serving"; 2]);
+}
+
+#[test]
+fn what_was_answered_while_another_was_put_in_force_is_not_taken_for_it() {
+    let brokers = brokers();
+    brokers.learn(&all(&[plain("a")]), true);
+    answered(&brokers, "a", offer("s:s p"));
+    let merged = compiled(&brokers.merged());
+    answered(&brokers, "a", offer("s:s p q"));
+    brokers.settle(&merged);
+    brokers.keep_out("it is too large".to_owned());
+    assert_eq!(said(&brokers)["a"].0, "CatalogNotInForce");
 }
 
 #[test]
