@@ -16,7 +16,8 @@ use super::api::resource::{Ended, Resource};
 use super::job::ending;
 use super::job::retention::{Disposal, disposals};
 use super::state::seen::{JobEnd, SeenJob};
-use super::state::table::{Entry, Key, Table};
+use super::state::table::{Entry, Table};
+use crate::quarks::api::key::Key;
 
 /// How long what a run has left is not let in before another may take the run's place: a right that is about to be
 /// given, or a webhook that is, is no reason to lose it.

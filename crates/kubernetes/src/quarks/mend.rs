@@ -6,8 +6,8 @@ use engine::trigger::Run;
 
 use super::Controller;
 use super::install::install;
-use super::state::table::Key;
 use crate::calls::CallError;
+use crate::quarks::api::key::Key;
 
 /// How long after it was applied one is not applied again: the API server takes it up a moment later.
 const MENDED: Duration = Duration::from_secs(10);

@@ -6,8 +6,9 @@
 //!               └──────────────── what the API server answered ─────────────────┘
 //! ```
 //!
-//! In folders: what users write and read (`api`), what is known of that and of the cluster (`state`), the Job of a run and its
-//! pods (`job`), and what it leaves (`output`). `look` makes of all that is known what is decided by, and `step` does it.
+//! In folders, each of which takes from those before it alone: what users write and read, and how we name and mark what we
+//! make (`api`), what is known of that and of the cluster (`state`), what a run leaves (`output`), and its Job and its pods
+//! (`job`). `look` makes of all that is known what is decided by, and `step` does it.
 //!
 //! A run costs five writes: its record, its Job, its Secret, its outcome, and the removal of the Job. It is
 //! recorded in the same write that takes its trigger from the spec, its Job's name derives from its number,
@@ -50,10 +51,11 @@ pub use self::counts::Counts;
 pub use self::install::install;
 use self::output::logs::Logs;
 use self::state::object::{Digest, content};
-use self::state::table::{Key, Table};
+use self::state::table::Table;
 use crate::calls::call;
 use crate::lease::Lead;
 use crate::own;
+use crate::quarks::api::key::Key;
 use crate::queue::{Queue, take_turns};
 use crate::runner::keys::{KeyError, Keys};
 use crate::runner::{Delivery, agents};

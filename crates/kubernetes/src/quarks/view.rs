@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::api::dialect::Dialect;
 use super::api::naming;
 use super::api::resource::{Ended, Resource, word};
-use super::output::capture::SIDECAR;
+use crate::quarks::api::pod::SIDECAR;
 use crate::runner::delivery::DIRECTORY;
 
 /// A QuarksJob or an ExtendedJob, as it was read.

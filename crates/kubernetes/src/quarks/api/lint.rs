@@ -18,7 +18,7 @@ use super::naming::sanitize_subdomain;
 use super::schedule::Times;
 use super::shape;
 use crate::calls::valueless;
-use crate::quarks::state::peers::Following;
+use crate::quarks::api::following::Following;
 
 const SPEC: [&str; 8] = [
     "trigger",

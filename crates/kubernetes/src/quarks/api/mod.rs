@@ -1,12 +1,17 @@
 //! A QuarksJob or an ExtendedJob as users write it and read it: its definition, how its spec is read, what is wrong with
-//! that, and its status. Nothing here asks anybody.
+//! that, and its status; and how we name and mark what we make for it. Nothing here asks anybody.
 
 pub(super) mod definition;
 pub(super) mod dialect;
 pub(super) mod document;
+pub(super) mod following;
 pub(super) mod inputs;
+pub(super) mod key;
 pub(super) mod lint;
 pub(super) mod naming;
+pub(super) mod noted;
+pub(super) mod output_map;
+pub(super) mod pod;
 pub(super) mod reference;
 pub(super) mod resource;
 pub(super) mod room;

@@ -8,20 +8,19 @@ use engine::trigger::{Concurrency, MAX_OPEN, MAX_RUN, Outcome, Passed, Record, R
 use kube::api::DynamicObject;
 use osb::weight::weigh;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::dialect::Dialect;
 use super::inputs;
+use super::noted;
 use super::reference::{Reference, To, dependencies, references};
 use super::schedule::Times;
 use super::unread::{HEAVIEST_RECORD, Unread};
+use crate::quarks::api::following::Following;
+use crate::quarks::api::key::Key;
+use crate::quarks::api::output_map::OutputMap;
+use crate::quarks::api::output_map::Target;
 use crate::quarks::api::status::{MADE, MOST_ENDED, SUCCEEDED, Said, WAITING};
-use crate::quarks::job::manifest::TTL;
-use crate::quarks::job::noted;
-use crate::quarks::job::retention::Limits;
-use crate::quarks::output::objects::{OutputMap, Target};
-use crate::quarks::state::peers::Following;
-use crate::quarks::state::table::Key;
 
 /// The record of its runs: an annotation. It is written in one with the strategy that it takes a trigger
 /// from, which the status cannot be.
@@ -29,6 +28,26 @@ pub(crate) const RUNS: &str = "manciple.dev/runs";
 
 /// The same in the status, as it was when the last run was settled.
 pub(crate) const RECORD: &str = "record";
+
+/// How long Kubernetes keeps a Job that has ended, where its template says so.
+pub(crate) const TTL: &str = "ttlSecondsAfterFinished";
+
+/// How many Jobs that have ended are kept; `None`: as the original did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Limits {
+    pub(crate) successful: Option<u64>,
+    pub(crate) failed: Option<u64>,
+}
+
+impl Limits {
+    pub(crate) fn of(spec: &Value) -> Self {
+        let limit = |name: &str| spec[name].as_u64();
+        Self {
+            successful: limit("successfulJobsHistoryLimit"),
+            failed: limit("failedJobsHistoryLimit"),
+        }
+    }
+}
 
 /// One, as it was last seen.
 #[derive(Debug, Clone)]
@@ -254,6 +273,18 @@ impl Ended {
 const OUTDATED_TRIGGERS: [&str; 2] = ["run", "triggers"];
 
 impl Resource {
+    /// What refers to it as an owner.
+    pub(crate) fn as_owner(&self, block: bool) -> Value {
+        json!({
+            "apiVersion": self.dialect.api_version(),
+            "kind": self.dialect.kind(),
+            "name": &*self.name,
+            "uid": &*self.uid,
+            "controller": true,
+            "blockOwnerDeletion": block,
+        })
+    }
+
     /// `None` for what has no name or identity, which no server sends.
     pub(crate) fn of(dialect: Dialect, object: &DynamicObject) -> Option<Self> {
         let metadata = &object.metadata;

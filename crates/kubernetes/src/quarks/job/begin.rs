@@ -12,12 +12,12 @@ use serde_json::Value;
 use super::manifest;
 use crate::calls::{CallError, call, find, valueless};
 use crate::quarks::Controller;
+use crate::quarks::api::key::Key;
+use crate::quarks::api::output_map::without_nulls;
 use crate::quarks::api::reference::{Kind, base};
 use crate::quarks::api::resource::{INVALID, REFUSED, Resource};
 use crate::quarks::api::{inputs, naming};
 use crate::quarks::output::capture::Means;
-use crate::quarks::output::objects::without_nulls;
-use crate::quarks::state::table::Key;
 use crate::runner::agents;
 
 impl Controller {

@@ -7,12 +7,13 @@ use k8s_openapi::api::batch::v1::Job;
 use kube::api::{DeleteParams, Patch, PatchParams, PropagationPolicy};
 use serde_json::{Value, json};
 
-use super::manifest;
 use super::retention::Disposal;
 use crate::calls::{self, CallError, call, only};
 use crate::quarks::Controller;
+use crate::quarks::api::key::Key;
+use crate::quarks::api::resource::TTL;
 use crate::quarks::state::seen::SeenJob;
-use crate::quarks::state::table::{Key, Table};
+use crate::quarks::state::table::Table;
 use crate::text::Text;
 
 impl Controller {
@@ -37,7 +38,7 @@ impl Controller {
         let Some(disposal) = self.table().disposal(key, run) else { return Ok(()) };
         let (done, note): (_, fn(&mut Table, &Key, &SeenJob)) = match disposal {
             Disposal::Expires(ttl) => {
-                (self.tell_job(&job, &json!({manifest::TTL: ttl})).await, Table::expires)
+                (self.tell_job(&job, &json!({TTL: ttl})).await, Table::expires)
             }
             // Kubernetes ends its pods then.
             Disposal::Ends => {

@@ -13,14 +13,15 @@ use k8s_openapi::api::batch::v1::{Job, JobStatus};
 use kube::api::{ListParams, ObjectMeta, Patch, PatchParams};
 use serde_json::{Value, json};
 
-use super::noted;
 use crate::calls::{CallError, call};
 use crate::quarks::Controller;
 use crate::quarks::api::dialect::TRIGGERED;
+use crate::quarks::api::key::Key;
 use crate::quarks::api::naming;
+use crate::quarks::api::noted;
 use crate::quarks::api::resource::Resource;
 use crate::quarks::state::seen::{JobEnd, end};
-use crate::quarks::state::table::{Key, Table};
+use crate::quarks::state::table::Table;
 use crate::text::{Text, each};
 
 impl Controller {

@@ -5,21 +5,19 @@ use std::collections::{HashMap, HashSet};
 use engine::trigger::{Outcome, Run, Trigger};
 use serde_json::{Value, json};
 
-use super::noted;
-use super::several::PARALLELISM;
 use crate::quarks::api::dialect::{Dialect, TRIGGERED};
 use crate::quarks::api::naming;
+use crate::quarks::api::noted;
+use crate::quarks::api::output_map::OutputMap;
+use crate::quarks::api::pod::CONTAINERS;
 use crate::quarks::api::reference::resolve;
+use crate::quarks::api::resource::TTL;
 use crate::quarks::api::resource::{INVALID, Resource};
 use crate::quarks::api::shape;
-use crate::quarks::output::capture::{
-    CONTAINERS, Means, capture_files, capture_prints, containers,
-};
-use crate::quarks::output::objects::OutputMap;
+use crate::quarks::output::capture::{Means, capture_files, capture_prints, containers};
+use crate::quarks::state::wants::PARALLELISM;
 use crate::runner::agents::AGENT;
 
-/// How long Kubernetes keeps a Job that has ended, where its template says so.
-pub(crate) const TTL: &str = "ttlSecondsAfterFinished";
 /// How often the Job of an ExtendedJob tries again.
 const BACKOFF: u32 = 2;
 
@@ -102,7 +100,7 @@ fn metadata_of_job(resource: &Resource, run: &Run, spec: &Value) -> Value {
         all.extend(resource.ttl.map(|ttl| (noted::STAYS.to_owned(), json!(ttl.to_string()))));
     }
     metadata["name"] = json!(naming::of_run(&resource.name, &resource.uid, run));
-    metadata["ownerReferences"] = json!([owner(resource, true)]);
+    metadata["ownerReferences"] = json!([resource.as_owner(true)]);
     metadata
 }
 
@@ -161,18 +159,6 @@ fn tell(pod: &mut Value, variables: &[Value]) {
 /// The name of a variable as JSON: whatever somebody wrote there, what is equal is equal.
 fn name_of(variable: &Value) -> String {
     variable["name"].to_string()
-}
-
-/// What refers to it as an owner.
-pub(crate) fn owner(resource: &Resource, block: bool) -> Value {
-    json!({
-        "apiVersion": resource.dialect.api_version(),
-        "kind": resource.dialect.kind(),
-        "name": &*resource.name,
-        "uid": &*resource.uid,
-        "controller": true,
-        "blockOwnerDeletion": block,
-    })
 }
 
 fn keep_only(object: &mut Value, members: &[&str]) {

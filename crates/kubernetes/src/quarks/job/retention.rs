@@ -6,30 +6,12 @@
 use std::collections::BTreeMap;
 
 use engine::trigger::{LOST, REPLACED};
-use serde_json::Value;
 
 use crate::quarks::api::resource::Resource;
 use crate::quarks::state::seen::{JobEnd, SeenJob};
 
 /// How much later than the end of its run a Job was made that has come late, in seconds: clocks differ by less.
 const CLOCKS: i64 = 5;
-
-/// How many Jobs that have ended are kept; `None`: as the original did.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Limits {
-    successful: Option<u64>,
-    failed: Option<u64>,
-}
-
-impl Limits {
-    pub(crate) fn of(spec: &Value) -> Self {
-        let limit = |name: &str| spec[name].as_u64();
-        Self {
-            successful: limit("successfulJobsHistoryLimit"),
-            failed: limit("failedJobsHistoryLimit"),
-        }
-    }
-}
 
 /// What is done with a Job whose run has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -134,12 +116,12 @@ fn ended(resource: &Resource, job: &SeenJob) -> Option<(bool, bool)> {
 mod tests {
     use engine::trigger::Record;
     use kube::api::{DynamicObject, ObjectMeta};
-    use serde_json::json;
+    use serde_json::{Value, json};
 
-    use super::super::noted::Noted;
-    use super::super::several::Wants;
     use super::*;
     use crate::quarks::api::dialect::Dialect;
+    use crate::quarks::api::noted::Noted;
+    use crate::quarks::state::wants::Wants;
 
     /// One with these limits, whose runs ended so; from 1.
     fn resource(spec: Value, ends: &[&str]) -> Resource {

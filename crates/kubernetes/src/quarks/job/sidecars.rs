@@ -12,10 +12,10 @@ use serde_json::json;
 
 use crate::calls::{CallError, call};
 use crate::quarks::Controller;
+use crate::quarks::api::key::Key;
+use crate::quarks::api::pod::ENDED;
 use crate::quarks::api::resource::Resource;
-use crate::quarks::output::capture::ENDED;
 use crate::quarks::state::strays::Waiting;
-use crate::quarks::state::table::Key;
 use crate::queue::Looked;
 
 /// How often those are told that no run knows of.

@@ -6,9 +6,9 @@ use serde_json::json;
 
 use crate::calls::{CallError, call};
 use crate::quarks::Controller;
+use crate::quarks::api::key::Key;
 use crate::quarks::api::resource::Resource;
 use crate::quarks::state::seen::SeenJob;
-use crate::quarks::state::table::Key;
 use crate::text::Text;
 
 impl Controller {

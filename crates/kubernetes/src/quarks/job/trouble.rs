@@ -5,8 +5,9 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::nodes::{self, UNHEARD};
+use crate::quarks::api::key::Key;
 use crate::quarks::state::seen::{BEGUN_AGAIN, SeenPod};
-use crate::quarks::state::table::{Key, Table};
+use crate::quarks::state::table::Table;
 use crate::warnings::Warned;
 
 impl Table {

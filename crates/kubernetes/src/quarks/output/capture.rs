@@ -20,27 +20,17 @@ use std::collections::HashSet;
 use agent::{GATHERING_VARIABLE, Gathering, Outputs, PublicKey, TARGET_VARIABLE};
 use serde_json::{Value, json};
 
-use super::objects::{LEFT, OutputMap, PRINTED};
 use crate::quarks::api::naming::sanitize;
+use crate::quarks::api::output_map::LEFT;
+use crate::quarks::api::output_map::OutputMap;
+use crate::quarks::api::output_map::PRINTED;
+use crate::quarks::api::pod::{ENDED, SIDECAR, TOLD, TOLD_VOLUME};
 use crate::runner::delivery::{
-    DIRECTORY, Delivery, PACKED_VOLUME, Parts, VOLUME, installed, resources_of_agent, restricted,
+    DIRECTORY, Delivery, Parts, installed, resources_of_agent, restricted,
 };
-
-/// Our sidecar, by the name that the original's had.
-pub(crate) const SIDECAR: &str = "output-persist";
-/// Says that the user's containers have ended: an annotation of a pod with a classic sidecar.
-pub(crate) const ENDED: &str = "manciple.dev/ended";
-/// The containers that a pod is over with, separated by commas: an annotation. Others may be put into it on its
-/// way to the node, and may never end.
-pub(crate) const CONTAINERS: &str = "manciple.dev/containers";
 
 /// Where users write their output.
 const OUTPUT: &str = "/mnt/quarks/";
-/// Where a classic sidecar is told, and the volume that is there.
-const TOLD: &str = "/manciple-told";
-const TOLD_VOLUME: &str = "manciple-told";
-/// The volumes that are ours, but for those of a container of the template.
-pub(crate) const VOLUMES: [&str; 3] = [VOLUME, PACKED_VOLUME, TOLD_VOLUME];
 /// The most that a kubelet takes of one termination message, in bytes, and of all those of a pod.
 const MESSAGE: usize = 4096;
 const MESSAGES: usize = 12 * 1024;

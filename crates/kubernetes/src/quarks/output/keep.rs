@@ -9,15 +9,16 @@ use kube::api::{ListParams, LogParams, PartialObjectMeta};
 use serde_json::Value;
 
 use super::bounds::{Beyond, Taken};
-use super::capture::SIDECAR;
 use super::logs::Reading;
-use super::objects::{Kept, OutputMap, kept, merged};
+use super::objects::{Kept, kept, merged};
 use super::report::{self, Found};
 use super::undone::{self, Undone};
 use crate::calls::{self, CallError, call, find};
 use crate::quarks::Controller;
+use crate::quarks::api::noted;
+use crate::quarks::api::output_map::OutputMap;
+use crate::quarks::api::pod::SIDECAR;
 use crate::quarks::api::resource::Resource;
-use crate::quarks::job::noted;
 use crate::quarks::state::seen::{JobEnd, SeenJob, SeenPod};
 use crate::text::{Text, each};
 
@@ -188,15 +189,12 @@ impl Controller {
         if let Err(beyond) = taken.bytes(all.values().map(Found::brings).sum()) {
             return Ok(Err(beyond));
         }
-        let are_large = report::are_large(&all);
+        let size = report::size(&all);
         let mut reports = Vec::new();
         for (reporter, found) in all {
             if reading.is_none() && matches!(found, Found::InLog { .. } | Found::Printed(_)) {
                 let (key, node) = (resource.key(), pod.node.as_ref());
-                let may_read = match are_large {
-                    true => self.logs.read_large(&key, &job.uid, node, Instant::now()),
-                    false => self.logs.read(&key, &job.uid, node, Instant::now()),
-                };
+                let may_read = self.logs.read(&key, &job.uid, node, size, Instant::now());
                 *reading = Some(may_read.map_err(Undone::Later)?);
             }
             let log = match &found {

@@ -7,7 +7,7 @@ use std::iter;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::quarks::state::table::Key;
+use crate::quarks::api::key::Key;
 use crate::queue::Queue;
 
 /// Of how many runs output that is in logs is kept at once: it takes some 25 MB each, where it is as large as one agent
@@ -55,19 +55,21 @@ struct State {
     heard: HashMap<Arc<str>, Instant>,
 }
 
+/// How much there is to read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Size {
+    /// At most what one agent brings.
+    OfOne,
+    /// Much more.
+    Large,
+}
+
 /// Whoever wants to read.
 struct Waiting {
     key: Key,
     job: Arc<str>,
     node: Option<Arc<str>>,
-    /// Whether it takes more room than others.
-    is_large: bool,
-}
-
-impl Waiting {
-    fn of(key: &Key, job: &Arc<str>, node: Option<&Arc<str>>, is_large: bool) -> Self {
-        Self { key: key.clone(), job: Arc::clone(job), node: node.cloned(), is_large }
-    }
+    size: Size,
 }
 
 /// What one takes of what all share.
@@ -102,23 +104,10 @@ impl Logs {
         key: &Key,
         job: &Arc<str>,
         node: Option<&Arc<str>>,
+        size: Size,
         now: Instant,
     ) -> Result<Reading<'_>, Duration> {
-        self.begin(Waiting::of(key, job, node, false), now)
-    }
-
-    /// The same of what takes much more room than what one agent brings.
-    pub(crate) fn read_large(
-        &self,
-        key: &Key,
-        job: &Arc<str>,
-        node: Option<&Arc<str>>,
-        now: Instant,
-    ) -> Result<Reading<'_>, Duration> {
-        self.begin(Waiting::of(key, job, node, true), now)
-    }
-
-    fn begin(&self, wants: Waiting, now: Instant) -> Result<Reading<'_>, Duration> {
+        let wants = Waiting { key: key.clone(), job: Arc::clone(job), node: node.cloned(), size };
         let mut state = self.lock();
         state.places.retain(|place| place.called.is_none() || place.of.key != wants.key);
         let failed = state.failed.get(&wants.job).map(|(at, _)| at.saturating_duration_since(now));
@@ -192,7 +181,8 @@ impl State {
             true => count(&|place| place.is_again) < FAILED_AT_ONCE,
             false => !wants.node.as_ref().is_some_and(is_asked),
         };
-        let has_room = !wants.is_large || count(&|place| place.of.is_large) < LARGE_AT_ONCE;
+        let has_room = wants.size == Size::OfOne
+            || count(&|place| place.of.size == Size::Large) < LARGE_AT_ONCE;
         let is_free = is_free && self.count_in(&wants.key.namespace) < OF_ONE_AT_ONCE;
         self.places.len() < AT_ONCE && is_free && has_room
     }
@@ -269,7 +259,7 @@ mod tests {
         let logs = Logs::of(&Arc::default());
         let read = |namespace: &str, name: &str| {
             let key = Key { namespace: namespace.into(), ..key(name) };
-            logs.read(&key, &name.into(), None, Instant::now())
+            logs.read(&key, &name.into(), None, Size::OfOne, Instant::now())
         };
         let mut slow: Vec<_> = ["a", "b", "c"].map(|name| read("slow", name).ok()).into();
         assert!(slow.iter().all(Option::is_some));
@@ -286,7 +276,8 @@ mod tests {
     #[test]
     fn however_many_wait_no_more_come_in_a_second_than_can_be_looked_at() {
         let logs = Logs::of(&Arc::default());
-        let read = |name: &str| logs.read(&key(name), &name.into(), None, Instant::now());
+        let read =
+            |name: &str| logs.read(&key(name), &name.into(), None, Size::OfOne, Instant::now());
         let reading: Vec<_> = ["a", "b", "c", "d"].map(|name| read(name).ok()).into();
         for waiting in [1, 2, 1000] {
             (0..waiting).for_each(|number| drop(read(&format!("w{number}"))));
@@ -302,7 +293,8 @@ mod tests {
     fn whoever_is_called_is_overtaken_by_none_and_kept_a_place_for_a_while() {
         let logs = Logs::of(&Arc::default());
         let now = Instant::now();
-        let read = |name: &str, now| logs.read(&key(name), &name.into(), None, now).ok();
+        let read =
+            |name: &str, now| logs.read(&key(name), &name.into(), None, Size::OfOne, now).ok();
         let mut reading: Vec<_> = ["a", "b", "c", "d"].map(|name| read(name, now)).into();
         assert!(read("e", now).is_none());
         reading.pop();
@@ -318,7 +310,7 @@ mod tests {
     async fn one_that_is_gone_keeps_no_place_and_the_next_is_called() {
         let (queue, now) = (Arc::default(), Instant::now());
         let logs = Logs::of(&queue);
-        let read = |name: &str| logs.read(&key(name), &name.into(), None, now).ok();
+        let read = |name: &str| logs.read(&key(name), &name.into(), None, Size::OfOne, now).ok();
         let mut reading: Vec<_> = ["a", "b", "c", "d"].map(read).into();
         for name in ["waits", "called", "next"] {
             assert!(read(name).is_none());
@@ -340,7 +332,7 @@ mod tests {
         let now = Instant::now();
         let read = |namespace: &str, name: &str| {
             let key = Key { namespace: namespace.into(), ..key(name) };
-            logs.read(&key, &name.into(), None, now).ok()
+            logs.read(&key, &name.into(), None, Size::OfOne, now).ok()
         };
         let mut slow: Vec<_> = ["a", "b"].map(|name| read("slow", name)).into();
         let others = ["c", "d"].map(|name| read("other", name));
@@ -358,7 +350,7 @@ mod tests {
     async fn few_read_at_once_and_the_next_is_called_as_soon_as_one_has_read() {
         let (queue, now) = (Arc::default(), Instant::now());
         let logs = Logs::of(&queue);
-        let read = |name: &str| logs.read(&key(name), &name.into(), None, now);
+        let read = |name: &str| logs.read(&key(name), &name.into(), None, Size::OfOne, now);
         let mut reading: Vec<_> = ["a", "b", "c", "d"].map(|name| read(name).ok()).into();
         assert!(reading.iter().all(Option::is_some));
         for (name, others) in [("e", 0), ("f", 1), ("e", 1)] {
@@ -379,11 +371,11 @@ mod tests {
     async fn of_what_is_large_one_is_read_at_a_time_and_what_is_not_beside_it() {
         let (queue, now) = (Arc::default(), Instant::now());
         let logs = Logs::of(&queue);
-        let large = |name: &str| logs.read_large(&key(name), &name.into(), None, now);
+        let large = |name: &str| logs.read(&key(name), &name.into(), None, Size::Large, now);
         let first = large("a");
         assert!(first.is_ok());
         assert_eq!(large("b").err(), Some(PAUSE), "it gives its turn up");
-        let other = logs.read(&key("c"), &"c".into(), None, now);
+        let other = logs.read(&key("c"), &"c".into(), None, Size::OfOne, now);
         assert!(other.is_ok(), "what is not large has its place");
         drop(first);
         let called = tokio::time::timeout(Duration::from_secs(60), queue.next(9)).await;
@@ -396,7 +388,7 @@ mod tests {
         let logs = Logs::of(&Arc::default());
         let mut now = Instant::now();
         let mut pauses = Vec::new();
-        let read = |name: &str, now| logs.read(&key(name), &name.into(), None, now);
+        let read = |name: &str, now| logs.read(&key(name), &name.into(), None, Size::OfOne, now);
         for _ in 0..7 {
             logs.failed(&"a".into(), None, now);
             let pause = read("a", now).err().unwrap();
@@ -421,7 +413,7 @@ mod tests {
         for name in ["a", "b", "c", "d"] {
             logs.failed(&name.into(), None, now);
         }
-        let read = |name: &str| logs.read(&key(name), &name.into(), None, later);
+        let read = |name: &str| logs.read(&key(name), &name.into(), None, Size::OfOne, later);
         let again = ["a", "b"].map(|name| read(name).ok());
         assert!(again.iter().all(Option::is_some));
         assert_eq!(read("c").err(), Some(PAUSE));
@@ -437,7 +429,8 @@ mod tests {
         let now = Instant::now();
         let nodes: [Arc<str>; 2] = ["dead", "well"].map(Arc::from);
         let [dead, well] = [Some(&nodes[0]), Some(&nodes[1])];
-        let read = |name: &str, node, now| logs.read(&key(name), &name.into(), node, now);
+        let read =
+            |name: &str, node, now| logs.read(&key(name), &name.into(), node, Size::OfOne, now);
         let one = read("a", dead, now);
         assert!(one.is_ok());
         assert_eq!(read("b", dead, now).err(), Some(PAUSE), "it may be dead");
@@ -462,7 +455,8 @@ mod tests {
         let (queue, now) = (Arc::default(), Instant::now());
         let logs = Logs::of(&queue);
         let node: Arc<str> = "node".into();
-        let read = |name: &str| logs.read(&key(name), &name.into(), Some(&node), now).ok();
+        let read =
+            |name: &str| logs.read(&key(name), &name.into(), Some(&node), Size::OfOne, now).ok();
         let _first = read("a");
         for name in ["b", "c"] {
             assert!(read(name).is_none(), "{name} gives its turn up");
@@ -480,7 +474,8 @@ mod tests {
         let logs = Logs::of(&queue);
         let nodes: [Arc<str>; 2] = ["dead", "well"].map(Arc::from);
         let [dead, well] = [Some(&nodes[0]), Some(&nodes[1])];
-        let read = |name: &str, node| logs.read(&key(name), &name.into(), node, now).ok();
+        let read =
+            |name: &str, node| logs.read(&key(name), &name.into(), node, Size::OfOne, now).ok();
         // However long this takes.
         logs.came(well, now + Duration::from_secs(3600));
         let _long = read("a", dead);

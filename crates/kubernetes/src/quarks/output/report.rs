@@ -7,9 +7,12 @@ use agent::{
 };
 use serde_json::Value;
 
-use super::capture::SIDECAR;
-use super::objects::{MAX_SECRET_BYTES, OutputMap, PRINTED};
+use super::logs::Size;
+use super::objects::MAX_SECRET_BYTES;
 use crate::quarks::api::dialect::Dialect;
+use crate::quarks::api::output_map::OutputMap;
+use crate::quarks::api::output_map::PRINTED;
+use crate::quarks::api::pod::SIDECAR;
 use crate::quarks::state::seen::SeenPod;
 
 /// How much of what a container has printed is read, in bytes: what is larger is too large, however large it is.
@@ -39,13 +42,16 @@ const STRAY_BYTES: usize = 16 * 1024;
 /// What is more than this is large, in bytes: more than one agent brings.
 const LARGE_BYTES: usize = MAX_LOGGED_BYTES + (1 << 20);
 
-/// Whether it is so much that there is no room in memory for that of several runs, as far as is known before it is read.
-pub(crate) fn are_large(all: &BTreeMap<String, Found>) -> bool {
+/// Whether there is room in memory for that of several runs, as far as is known before it is read.
+pub(crate) fn size(all: &BTreeMap<String, Found>) -> Size {
     let most = |found: &Found| match found {
         Found::Printed(_) => PRINTED_BYTES,
         found => found.brings(),
     };
-    all.values().map(most).sum::<usize>() > LARGE_BYTES
+    match all.values().map(most).sum::<usize>() > LARGE_BYTES {
+        true => Size::Large,
+        false => Size::OfOne,
+    }
 }
 
 impl Found {
@@ -303,15 +309,15 @@ mod tests {
         };
         let printed = || Found::Printed(container());
         for (name, all, expected) in [
-            ("one report", vec![in_log()], false),
-            ("two reports", vec![in_log(), in_log()], true),
-            ("three logs", vec![printed(), printed(), printed()], false),
-            ("four logs", vec![printed(), printed(), printed(), printed()], true),
-            ("nothing", vec![Found::Not("why".to_owned())], false),
+            ("one report", vec![in_log()], Size::OfOne),
+            ("two reports", vec![in_log(), in_log()], Size::Large),
+            ("three logs", vec![printed(), printed(), printed()], Size::OfOne),
+            ("four logs", vec![printed(), printed(), printed(), printed()], Size::Large),
+            ("nothing", vec![Found::Not("why".to_owned())], Size::OfOne),
         ] {
             let all = all.into_iter().enumerate();
             let all = all.map(|(index, found)| (index.to_string(), found)).collect();
-            assert_eq!(are_large(&all), expected, "{name}");
+            assert_eq!(size(&all), expected, "{name}");
         }
     }
 

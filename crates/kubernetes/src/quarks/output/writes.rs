@@ -9,7 +9,6 @@ use super::objects::Wanted;
 use crate::quarks::api::dialect::Dialect;
 use crate::quarks::api::reference::Kind;
 use crate::quarks::api::resource::Resource;
-use crate::quarks::job::manifest;
 use crate::quarks::state::held::Objects;
 use crate::quarks::state::object::{MADE_BY, Marks, Object, WRITTEN_BY};
 
@@ -136,7 +135,7 @@ fn next_version(
 }
 
 fn object(name: &str, marks: &Marks, wanted: &Wanted, owner: Option<&Resource>) -> Value {
-    let owners: Vec<Value> = owner.map(|it| manifest::owner(it, false)).into_iter().collect();
+    let owners: Vec<Value> = owner.map(|it| it.as_owner(false)).into_iter().collect();
     let mut object = json!({
         "metadata": {
             "name": name,

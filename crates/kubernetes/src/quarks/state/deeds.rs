@@ -6,7 +6,8 @@ use std::time::Instant;
 use engine::trigger::Outcome;
 
 use super::seen::{SeenJob, SeenPod};
-use super::table::{Entry, Key, Table};
+use super::table::{Entry, Table};
+use crate::quarks::api::key::Key;
 use crate::quarks::api::resource::{Resource, had_no_job};
 
 impl Table {

@@ -10,33 +10,16 @@ use engine::vital;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Resource as _;
 use kube::api::Api;
-use serde_json::Value;
 use tokio::task::{AbortHandle, JoinSet};
 
-use super::table::{Key, Table};
+use super::table::Table;
 use crate::calls::watching;
 use crate::quarks::Controller;
+use crate::quarks::api::following::{Following, When};
+use crate::quarks::api::key::Key;
 use crate::quarks::api::resource::Resource;
-use crate::quarks::api::selecting::Selecting;
 use crate::quarks::state::watch::PAGE;
 use crate::text::Text;
-
-/// Which pods are followed, and what they are to come to.
-#[derive(Debug, Clone)]
-pub(crate) struct Following {
-    /// As it was written.
-    of: Box<str>,
-    when: When,
-    selecting: Selecting,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum When {
-    NotReady,
-    Created,
-    Ready,
-    Deleted,
-}
 
 /// What somebody else's pod is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,25 +63,6 @@ pub(crate) struct Peers {
 }
 
 impl Following {
-    /// Of `spec.trigger`; `None`: it follows none. Otherwise why not, with the path.
-    pub(crate) fn of(trigger: &Value) -> Option<Result<Self, String>> {
-        (trigger["strategy"] == "podstate").then(|| Self::read(&trigger["podstate"]))
-    }
-
-    fn read(podstate: &Value) -> Result<Self, String> {
-        let at = "spec.trigger.podstate";
-        let when = match podstate["when"].as_str() {
-            Some("notready") => When::NotReady,
-            Some("created") => When::Created,
-            Some("ready") => When::Ready,
-            Some("deleted") => When::Deleted,
-            _ => return Err(format!("{at}.when: has to be ready, notready, created or deleted")),
-        };
-        let selecting = Selecting::read(&podstate["selector"])
-            .map_err(|error| format!("{at}.selector: {error}"))?;
-        Ok(Self { of: podstate.to_string().into(), when, selecting })
-    }
-
     /// Those of these that are followed.
     pub(crate) fn among(&self, peers: &BTreeMap<String, Peer>, newest: u64) -> Followed {
         let deletion = self.when == When::Deleted;
@@ -261,7 +225,7 @@ impl Controller {
 mod tests {
     use std::time::Duration;
 
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::quarks::api::dialect::Dialect;

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::seen::{SeenJob, SeenPod};
-use super::table::{Key, Table};
+use super::table::Table;
+use crate::quarks::api::key::Key;
 
 /// By their uid.
 pub(crate) type OfJob = BTreeMap<Arc<str>, SeenPod>;

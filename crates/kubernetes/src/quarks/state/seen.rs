@@ -11,14 +11,16 @@ use k8s_openapi::api::core::v1::{
 };
 use kube::api::ObjectMeta;
 
+use super::overdue;
 use super::pods::OfJob;
 use crate::nodes::{is_silent, is_unheard};
 use crate::quarks::api::dialect::Dialect;
+use crate::quarks::api::noted::{Noted, RUN_ID};
+use crate::quarks::api::pod::CONTAINERS;
+use crate::quarks::api::pod::ENDED;
+use crate::quarks::api::pod::SIDECAR;
 use crate::quarks::api::resource::Resource;
-use crate::quarks::job::noted::{Noted, RUN_ID};
-use crate::quarks::job::overdue;
-use crate::quarks::job::several::Wants;
-use crate::quarks::output::capture::{CONTAINERS, ENDED, SIDECAR};
+use crate::quarks::state::wants::Wants;
 
 /// How long a pod has to end that does not say so itself, in seconds.
 const GRACE: i64 = 30;

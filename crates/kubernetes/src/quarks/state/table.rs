@@ -17,24 +17,10 @@ use super::pods::Pods;
 use super::seen::SeenJob;
 use super::strays::{Waiting, waiting};
 use crate::quarks::api::dialect::Dialect;
+use crate::quarks::api::key::Key;
+use crate::quarks::api::noted::Proofs;
 use crate::quarks::api::reference::{To, base};
 use crate::quarks::api::resource::Resource;
-use crate::quarks::job::noted::Proofs;
-use crate::queue::Placed;
-
-/// One of those that are run, by its kind, its namespace and its name.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Key {
-    pub(crate) dialect: Dialect,
-    pub(crate) namespace: Arc<str>,
-    pub(crate) name: Arc<str>,
-}
-
-impl Placed for Key {
-    fn namespace(&self) -> &Arc<str> {
-        &self.namespace
-    }
-}
 
 /// What is watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -16,11 +16,12 @@ use serde::de::DeserializeOwned;
 use tokio::task::JoinSet;
 
 use super::follows::{Follows, OfConfigMaps, OfJobs, OfPods, OfResources, OfSecrets, OfWarnings};
-use super::table::{Key, Watched};
+use super::table::Watched;
 use crate::calls::{Again, is_forbidden, is_unserved, watching};
 use crate::quarks::Controller;
 use crate::quarks::api::dialect::{Dialect, TRIGGERED};
 use crate::quarks::api::document::Document;
+use crate::quarks::api::key::Key;
 use crate::quarks::install::installed;
 pub(crate) use crate::text::PAGE;
 use crate::text::Text;

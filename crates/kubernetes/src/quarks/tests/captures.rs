@@ -4,8 +4,8 @@ use agent::{GATHERING_VARIABLE, Gathering, KeyPair};
 use serde_json::{Value, json};
 
 use crate::quarks::Dialect;
+use crate::quarks::api::output_map::OutputMap;
 use crate::quarks::output::capture::{Means, capture_files, capture_prints};
-use crate::quarks::output::objects::OutputMap;
 use crate::quarks::view;
 use crate::runner::{Delivery, PackedAgent};
 

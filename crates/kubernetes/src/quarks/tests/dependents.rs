@@ -8,8 +8,9 @@ use kube::api::DynamicObject;
 use serde_json::json;
 
 use crate::quarks::api::dialect::Dialect;
+use crate::quarks::api::key::Key;
 use crate::quarks::api::resource::Resource;
-use crate::quarks::state::table::{Key, Table};
+use crate::quarks::state::table::Table;
 
 /// One of this name, in this namespace, that waits for these.
 fn resource(namespace: &str, name: &str, others: &[&str]) -> Resource {

@@ -9,9 +9,10 @@ use serde_json::{Value, json};
 
 use super::pods::pod;
 use crate::quarks::api::dialect::Dialect;
+use crate::quarks::api::key::Key;
 use crate::quarks::api::resource::Resource;
 use crate::quarks::state::seen::{SeenJob, SeenPod};
-use crate::quarks::state::table::{Key, Table};
+use crate::quarks::state::table::Table;
 use crate::warnings::Warned;
 
 /// One of this version, with so many runs, all of which failed, and the newest of them in its history.

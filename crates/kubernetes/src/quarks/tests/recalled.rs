@@ -327,7 +327,7 @@ fn a_template_that_made_no_job_leaves_once_to_the_next_that_is_applied() {
         run
     };
     let known = resource(&object("u", None, &json!({})));
-    let digest = crate::quarks::job::noted::digest(&known.spec());
+    let digest = crate::quarks::api::noted::digest(&known.spec());
     let open = json!([{"id": 2, "trigger": "once", "at": AT}]);
     for (name, history, open, once) in [
         ("its Job was refused", vec![refused(1)], json!([]), false),
@@ -354,7 +354,7 @@ fn a_template_that_made_no_job_runs_for_once_as_soon_as_it_is_another() {
     let refused = |run| ended(run, "once", "JobRefused");
     let mut as_it_is = refused(1);
     let known = resource(&object("u", None, &json!({})));
-    as_it_is["template"] = json!(crate::quarks::job::noted::digest(&known.spec()));
+    as_it_is["template"] = json!(crate::quarks::api::noted::digest(&known.spec()));
     for (name, strategy, last, history, owes) in [
         ("its Job was refused", "done", 1, vec![refused(1)], true),
         ("there was none to make", "done", 1, vec![ended(1, "once", "TemplateInvalid")], true),

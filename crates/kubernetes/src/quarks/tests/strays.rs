@@ -8,9 +8,10 @@ use serde_json::{Value, json};
 
 use super::pods::pod;
 use crate::quarks::api::dialect::Dialect;
+use crate::quarks::api::key::Key;
 use crate::quarks::api::resource::Resource;
 use crate::quarks::state::seen::{SeenJob, SeenPod};
-use crate::quarks::state::table::{Key, Table, Watched};
+use crate::quarks::state::table::{Table, Watched};
 
 /// A QuarksJob that runs, and of which these runs have ended.
 fn resource(version: u64, ended: &[u64]) -> Resource {

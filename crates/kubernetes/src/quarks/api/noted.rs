@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 
 use crate::quarks::api::dialect::Dialect;
 use crate::quarks::api::naming;
+use crate::quarks::api::pod::SIDECAR;
 use crate::quarks::api::resource::longest;
-use crate::quarks::output::capture::SIDECAR;
 
 /// The run that a Job or a pod is of, by its number.
 pub(crate) const RUN_ID: &str = "manciple.dev/run-id";
@@ -182,7 +182,7 @@ pub(crate) fn digest(spec: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::quarks::output::objects::OutputMap;
+    use crate::quarks::api::output_map::OutputMap;
 
     fn job(annotations: &Value) -> Job {
         let object = json!({

@@ -1,0 +1,20 @@
+//! Which of those that are run: what all that is known of one is found by.
+
+use std::sync::Arc;
+
+use super::dialect::Dialect;
+use crate::queue::Placed;
+
+/// One of those that are run, by its kind, its namespace and its name.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Key {
+    pub(crate) dialect: Dialect,
+    pub(crate) namespace: Arc<str>,
+    pub(crate) name: Arc<str>,
+}
+
+impl Placed for Key {
+    fn namespace(&self) -> &Arc<str> {
+        &self.namespace
+    }
+}

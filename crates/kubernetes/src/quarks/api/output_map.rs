@@ -1,0 +1,199 @@
+//! `spec.output`: which files of which containers are kept, and as what.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::dialect::Dialect;
+use super::naming::{fanned_beginning, sanitize_subdomain};
+use super::reference::{Kind, To, base};
+use crate::calls::valueless;
+
+/// What an ExtendedJob's container prints, as if it was a file.
+pub(crate) const PRINTED: &str = "stdout";
+/// The file of an ExtendedJob's container that counts instead, where there is one, as in its last releases; and of a
+/// QuarksJob's, where there is a prefix instead of a map, as in its first ones.
+pub(crate) const LEFT: &str = "output.json";
+
+/// By container and file.
+pub(crate) type Files = BTreeMap<String, BTreeMap<String, SecretOptions>>;
+
+/// `spec.output.outputMap`.
+#[derive(Debug, Default)]
+pub(crate) struct OutputMap {
+    pub(crate) files: Files,
+    /// Whether those are versioned that do not say.
+    pub(crate) versioned: bool,
+    /// Whether there is a prefix instead of a map.
+    pub(crate) is_by_prefix: bool,
+}
+
+/// What becomes of a file.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct SecretOptions {
+    /// Why they cannot be read.
+    #[serde(skip)]
+    pub(crate) fault: Option<String>,
+    pub(crate) name: String,
+    pub(crate) secret_labels: BTreeMap<String, String>,
+    pub(crate) secret_annotations: BTreeMap<String, String>,
+    /// `None`: as the whole output.
+    pub(crate) versioned: Option<bool>,
+    /// `ConfigMap`; anything else is a Secret.
+    pub(crate) kind: String,
+    /// `fan-out`; anything else is one Secret.
+    #[serde(rename = "persistencemethod")]
+    persistence_method: String,
+}
+
+impl SecretOptions {
+    /// Whatever cannot be read is a fault of the run, not of the whole spec.
+    fn of(options: &Value) -> Self {
+        let Value::Object(members) = without_nulls(options) else {
+            let fault = "its entry in outputMap has to be an object with a name".to_owned();
+            return Self { fault: Some(fault), ..Self::default() };
+        };
+        serde_path_to_error::deserialize(Value::Object(members)).unwrap_or_else(|error| {
+            let (path, expected) = (error.path().to_string(), valueless(error.inner()));
+            let fault = Some(format!("its entry in outputMap, {path}: {expected}"));
+            Self { fault, ..Self::default() }
+        })
+    }
+
+    pub(crate) fn fans_out(&self) -> bool {
+        self.persistence_method == "fan-out"
+    }
+
+    pub(crate) fn kind(&self) -> Kind {
+        if self.kind == "ConfigMap" { Kind::ConfigMap } else { Kind::Secret }
+    }
+
+    /// Of ConfigMaps there are no versions.
+    pub(crate) fn is_versioned(&self, general: bool) -> bool {
+        self.versioned.unwrap_or(general) && self.kind() == Kind::Secret
+    }
+}
+
+/// Charts write null where they have nothing to say, and the originals read it so.
+pub(crate) fn without_nulls(value: &Value) -> Value {
+    match value {
+        Value::Object(members) => {
+            let said = members.iter().filter(|(_, member)| !member.is_null());
+            said.map(|(name, member)| (name.clone(), without_nulls(member))).collect()
+        }
+        Value::Array(all) => all.iter().filter(|it| !it.is_null()).map(without_nulls).collect(),
+        other => other.clone(),
+    }
+}
+
+impl OutputMap {
+    /// Of a spec. What is no map is passed over, as the originals did.
+    pub(crate) fn of(dialect: Dialect, spec: &Value) -> Self {
+        Self::named(dialect, spec, false)
+    }
+
+    /// The same, with prefixes that have one dash after them, or are `verbatim`.
+    pub(crate) fn named(dialect: Dialect, spec: &Value, verbatim: bool) -> Self {
+        let output = &spec["output"];
+        // The first releases of QuarksJobs had a prefix, too, and one file.
+        let is_by_prefix = dialect == Dialect::ExtendedJob || output["outputMap"].is_null();
+        let files = match dialect {
+            _ if !is_by_prefix => Self::of_files(output),
+            Dialect::QuarksJob => Self::of_prefix(dialect, spec, LEFT, verbatim),
+            Dialect::ExtendedJob => Self::of_prefix(dialect, spec, PRINTED, verbatim),
+        };
+        Self { files, versioned: output["versioned"] == true, is_by_prefix }
+    }
+
+    fn of_files(output: &Value) -> Files {
+        let of_container = |files: &Value| -> BTreeMap<String, SecretOptions> {
+            let files = files.as_object().into_iter().flatten();
+            let read = files.map(|(file, options)| (file.clone(), SecretOptions::of(options)));
+            read.collect()
+        };
+        let containers = output["outputMap"].as_object().into_iter().flatten();
+        let read = containers.map(|(name, files)| (name.clone(), of_container(files)));
+        read.filter(|(_, files)| !files.is_empty()).collect()
+    }
+
+    /// What each container leaves becomes `<namePrefix>-<container>`, as the documents said. The original made no
+    /// dash, so those who knew wrote one at the end of the prefix: there is one in any case, unless it is to be
+    /// `verbatim` as the original had it.
+    fn of_prefix(dialect: Dialect, spec: &Value, file: &str, verbatim: bool) -> Files {
+        let output = &spec["output"];
+        let Some(prefix) = output["namePrefix"].as_str() else { return Files::default() };
+        let prefix = match prefix.trim_end_matches('-') {
+            _ if verbatim => prefix.to_owned(),
+            "" => String::new(),
+            prefix => format!("{prefix}-"),
+        };
+        let containers = dialect.pod_spec(spec)["containers"].as_array().into_iter().flatten();
+        let names = containers.filter_map(|container| container["name"].as_str());
+        let options = |name: &str| SecretOptions {
+            name: format!("{prefix}{name}"),
+            ..SecretOptions::default()
+        };
+        let of = |name: &str| (name.to_owned(), BTreeMap::from([(file.to_owned(), options(name))]));
+        names.map(of).collect()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.files.is_empty()
+    }
+
+    /// The containers of which something is kept.
+    pub(crate) fn containers(&self) -> impl Iterator<Item = &str> {
+        self.files.keys().map(String::as_str)
+    }
+
+    /// What it all becomes.
+    pub(crate) fn targets(&self) -> impl Iterator<Item = Target> {
+        let all = self.files.values().flat_map(BTreeMap::values);
+        all.filter_map(|options| {
+            let versioned = options.is_versioned(self.versioned);
+            let name: Box<str> = sanitize_subdomain(&options.name, versioned).into();
+            // Where nothing is left of its name nothing is made.
+            (!name.is_empty()).then(|| Target {
+                kind: options.kind(),
+                name,
+                each: options.fans_out().then(|| fanned_beginning(&options.name).into()),
+                versioned,
+            })
+        })
+    }
+
+    /// The files of a container, if any of it are kept.
+    pub(crate) fn files(&self, container: &str) -> Option<impl Iterator<Item = &str>> {
+        Some(self.files.get(container)?.keys().map(String::as_str))
+    }
+}
+
+/// What a file becomes, as far as a spec says.
+#[derive(Debug, Clone)]
+pub(crate) struct Target {
+    pub(crate) kind: Kind,
+    /// Of versions, what all have in common.
+    pub(crate) name: Box<str>,
+    /// It becomes several, whose names begin so.
+    each: Option<Box<str>>,
+    /// It becomes versions of that, and never that itself.
+    versioned: bool,
+}
+
+impl Target {
+    /// Whether this may be it, by its name; `made` says whether a run of whose target it is may have made it, if it is
+    /// there.
+    pub(crate) fn is(&self, to: To, name: &str, made: Option<bool>) -> bool {
+        let is_it = |name: &str| match &self.each {
+            Some(beginning) => {
+                let rest = name.strip_prefix(&**beginning);
+                rest.is_some_and(|rest| !rest.is_empty()) && made != Some(false)
+            }
+            None => *self.name == *name,
+        };
+        let name = if self.versioned { base(name) } else { Some(name) };
+        to == To::Object(self.kind) && name.is_some_and(is_it)
+    }
+}

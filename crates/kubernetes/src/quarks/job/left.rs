@@ -1,0 +1,65 @@
+//! Takes away what one has left that is gone while another of its name is there.
+
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::batch::v1::Job;
+
+use crate::calls::{self, CallError, in_background};
+use crate::quarks::Controller;
+use crate::quarks::api::key::Key;
+use crate::quarks::api::resource::Resource;
+use crate::quarks::state::namesakes::Left;
+use crate::quarks::state::seen::SeenJob;
+
+impl Controller {
+    /// Takes away what one has left that is gone, if Kubernetes does not. When to look again, if there is any.
+    pub(crate) async fn remove_left(&self, key: &Key, resource: &Resource) -> Option<Duration> {
+        let (left, again) = self.table().due(key, resource, Instant::now());
+        if left.is_empty() {
+            return again;
+        }
+        if let Err(error) = self.take_away(key, resource, left).await {
+            let (namespace, name) = (&*key.namespace, &*key.name);
+            let words = "what one of this name has left that is gone was not taken away";
+            tracing::warn!(namespace, name, %error, "{words}");
+        }
+        again
+    }
+
+    async fn take_away(&self, key: &Key, resource: &Resource, left: Left) -> Result<(), CallError> {
+        // Our resource may itself be the deleted one. Then all of this is its successor's.
+        self.refresh(key).await?;
+        let known = self.table().get(key).and_then(|entry| entry.resource.clone());
+        if known.is_none_or(|known| known.uid != resource.uid) {
+            return Ok(());
+        }
+        let namespace = &*key.namespace;
+        for job in left.jobs {
+            self.take_job_away(key, &job).await?;
+            tracing::info!(
+                namespace,
+                name = &*job.name,
+                "a Job was taken away whose owner is gone"
+            );
+        }
+        for object in left.objects {
+            self.delete(&object).await?;
+            let (kind, name) = (object.kind.word(), &*object.name);
+            tracing::info!(namespace, kind, name, "output was taken away whose owner is gone");
+        }
+        Ok(())
+    }
+
+    async fn take_job_away(&self, key: &Key, job: &SeenJob) -> Result<(), CallError> {
+        // As it was seen: somebody may have made it nobody's since then.
+        let params = in_background(Some(job.uid.to_string()), Some(job.version.to_string()));
+        match calls::delete(&self.api::<Job>(&key.namespace), &job.name, &params).await {
+            // Of one that has changed there is news.
+            Ok(()) | Err(CallError::NotFound | CallError::Conflict) => {
+                self.table().forget_left(&job.uid);
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
