@@ -48,6 +48,8 @@ pub enum Wait {
     References(Vec<String>),
     /// A run goes on.
     Run,
+    /// A run is over, and its work goes on: it takes its time to end.
+    Pods,
     /// Whether more changes come.
     Changes,
     /// There is no number for another run: somebody has written that of the last.
@@ -246,6 +248,10 @@ fn begin(state: &State, open: &[Run], trigger: Trigger, now: &str, into: &mut De
             into.actions.retain(|action| !matches!(action, Action::Start(_)));
             into.actions.extend(replaced.map(settle));
             into.wait = Some(Wait::Run);
+            return;
+        }
+        (Concurrency::Forbid | Concurrency::Queue | Concurrency::Replace, true) if state.lasts => {
+            into.wait = Some(Wait::Pods);
             return;
         }
         (Concurrency::Allow, _) | (_, true) => {}

@@ -254,6 +254,8 @@ pub struct State {
     pub runs: BTreeMap<u64, Work>,
     /// What the work of a run says of its begin: what it was for, and when. A run that no record names is known by it.
     pub begun: BTreeMap<u64, (Trigger, String)>,
+    /// Whether work of runs that are over goes on: it was told to end, and takes its time.
+    pub lasts: bool,
     /// What is left of settled runs and is to go.
     pub left: BTreeSet<u64>,
 }

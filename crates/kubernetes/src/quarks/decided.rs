@@ -1,8 +1,30 @@
-//! What was decided, in words, for the log.
+//! What was decided, in words.
 
 use engine::trigger::{Action, Decision, Wait};
 
-/// Of inputs and of what references hold nothing.
+use super::api::resource::{RUNS, Resource};
+
+/// What a trigger waits for, for people, and maybe for long; `None`: for a moment, and of that nobody need be told.
+pub(super) fn waits(wait: &Wait, resource: &Resource, is_long: bool) -> Option<String> {
+    match wait {
+        Wait::References(missing) => Some(format!("it waits for {}", missing.join(", "))),
+        Wait::Numbers => Some(format!(
+            "no number is left for another run: somebody has written that of the last; remove the annotation {RUNS}, and \
+             status.history and status.record with it"
+        )),
+        Wait::Run => {
+            let going = resource.record.open.iter().rfind(|run| resource.is_open(run.id))?;
+            Some(format!("it waits for the end of run {}", going.id))
+        }
+        Wait::Pods => is_long.then(|| {
+            "it waits for the end of pods of a run that is over; to wait no longer, delete them"
+                .to_owned()
+        }),
+        Wait::Changes => None,
+    }
+}
+
+/// All of it, for the log. Of inputs and of what references hold nothing.
 pub(super) fn said(decision: &Decision) -> String {
     let actions = decision.actions.iter().map(|action| match action {
         Action::Reopen => "say that a run comes".to_owned(),
@@ -23,6 +45,7 @@ pub(super) fn said(decision: &Decision) -> String {
         Wait::References(missing) => format!("wait for {}", missing.join(", ")),
         Wait::Changes => "wait until changes have settled".to_owned(),
         Wait::Run => "wait for the end of a run".to_owned(),
+        Wait::Pods => "wait for the end of pods of a run that is over".to_owned(),
         Wait::Numbers => "wait: no number is left".to_owned(),
     });
     let all: Vec<String> = actions.chain(wait).collect();
@@ -71,6 +94,7 @@ mod tests {
             ),
             (vec![], Some(Wait::Changes), "wait until changes have settled"),
             (vec![], Some(Wait::Run), "wait for the end of a run"),
+            (vec![], Some(Wait::Pods), "wait for the end of pods of a run that is over"),
             (vec![], Some(Wait::Numbers), "wait: no number is left"),
         ] {
             let decision = Decision { actions, wait };

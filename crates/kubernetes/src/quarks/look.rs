@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use engine::trigger::{
-    Decision, Held, Record, References, Schedule, State, Strategy, Trigger, Versions, Work, decide,
+    Concurrency, Decision, Held, Record, References, Schedule, State, Strategy, Trigger, Versions,
+    Work, decide,
 };
 use jiff::Timestamp;
 
@@ -13,15 +14,18 @@ use super::api::dialect::Dialect;
 use super::api::inputs;
 use super::api::reference::{Reference, To};
 use super::api::resource::{Ended, Resource};
-use super::job::ending;
 use super::job::retention::{Disposal, disposals};
-use super::state::seen::{JobEnd, SeenJob};
+use super::state::ending;
+use super::state::job::{JobEnd, SeenJob};
+use super::state::lasting::Until;
 use super::state::table::{Entry, Table};
 use crate::quarks::api::key::Key;
 
 /// How long what a run has left is not let in before another may take the run's place: a right that is about to be
 /// given, or a webhook that is, is no reason to lose it.
 const REFUSED: Duration = Duration::from_secs(30);
+/// How long pods of a run that is over go on before it is said that they are waited for: most end at once.
+const LONG: Duration = Duration::from_secs(10);
 /// How far what is recorded may be ahead of the API server's time.
 const AHEAD: jiff::SignedDuration = jiff::SignedDuration::from_secs(60);
 
@@ -30,6 +34,8 @@ pub(super) struct Look {
     pub(super) state: State,
     /// When its schedule has its next time, or something is waited for no longer.
     pub(super) next: Option<Timestamp>,
+    /// Whether pods of runs that are over have gone on for so long that it is to be said, if they are waited for.
+    pub(super) lasts_long: bool,
     /// Why it has none, for people.
     pub(super) fault: Option<String>,
     /// What has to be mended before anything is run.
@@ -85,8 +91,17 @@ impl Table {
         }
         let jobs = self.entries.get(key)?.jobs.values();
         let next = jobs.filter_map(|job| self.awaited(&resource, job, now)).min();
+        let lasting = self.lasting(key, &state, now);
+        state.lasts = lasting.is_some();
+        let rest = lasting.and_then(|(_, since)| LONG.checked_sub(since.elapsed()));
+        let lasts_long = lasting.is_some() && rest.is_none();
+        let until = lasting.and_then(|(until, _)| until.time());
+        let next =
+            next.into_iter().chain(until).chain(rest.and_then(|it| now.checked_add(it).ok()));
+        let next = next.min();
         let fault = resource.unread.map(|why| why.to_string());
-        let mut look = Look { state, next, fault, faults, lacks_record: resource.lacks_record() };
+        let lacks_record = resource.lacks_record();
+        let mut look = Look { state, next, lasts_long, fault, faults, lacks_record };
         look.fault = look.fault.or_else(|| {
             let member = resource.outdated_trigger?;
             Some(format!("spec.{member} is not read: say in spec.trigger.strategy when it runs"))
@@ -122,6 +137,17 @@ impl Table {
             }
         }
         Some(look)
+    }
+
+    /// Pods of runs that are over and that the next waits for: until when, and since when. Where runs may be beside each
+    /// other there are none.
+    fn lasting(&mut self, key: &Key, state: &State, now: Timestamp) -> Option<(Until, Instant)> {
+        let is_idle = state.record.open.iter().all(|run| state.settled.contains(&run.id));
+        let waits = is_idle && state.concurrency != Concurrency::Allow;
+        let until = self.lasts(key, now.as_second()).filter(|_| waits);
+        let entry = self.entries.get_mut(key)?;
+        entry.lasts_since = until.and(entry.lasts_since).or_else(|| until.map(|_| Instant::now()));
+        until.zip(entry.lasts_since)
     }
 
     fn state(&mut self, key: &Key, settle: Duration, at: Timestamp) -> Option<State> {

@@ -20,7 +20,7 @@ use super::decided;
 use super::job::trouble::Trouble;
 use super::look::Look;
 use super::output::undone::{self, Undone};
-use super::state::seen::SeenJob;
+use super::state::job::SeenJob;
 use crate::calls::{CallError, call, find};
 use crate::quarks::api::key::Key;
 use crate::queue::Looked;
@@ -180,25 +180,8 @@ impl Controller {
         let again = again.map(|time| self.until(time));
         let again = latest.into_iter().chain(left).chain(overdue).chain(again).min();
         let trouble = || look.fault.into_iter().chain(words);
-        let words: Vec<String> = match wait {
-            Some(Wait::References(missing)) => {
-                let waits = format!("it waits for {}", missing.join(", "));
-                [waits].into_iter().chain(trouble()).collect()
-            }
-            Some(Wait::Numbers) => vec![format!(
-                "no number is left for another run: somebody has written that of the last; remove the annotation {}, and \
-                 status.history and status.record with it",
-                super::api::resource::RUNS
-            )],
-            // And what that waits for: it may never end by itself.
-            Some(Wait::Run) => {
-                let going = resource.record.open.iter().rfind(|run| resource.is_open(run.id));
-                let end = going.map(|run| format!("it waits for the end of run {}", run.id));
-                end.into_iter().chain(trouble()).collect()
-            }
-            // For a moment, each time: of that nobody need be told.
-            Some(Wait::Changes) | None => trouble().collect(),
-        };
+        let waits = wait.and_then(|wait| decided::waits(&wait, resource, look.lasts_long));
+        let words: Vec<String> = waits.into_iter().chain(trouble()).collect();
         let waits = (!words.is_empty()).then(|| words.join("; "));
         let waits = waits.as_deref().map(status::short);
         match self.tell(key, resource, waits.as_deref()).await {

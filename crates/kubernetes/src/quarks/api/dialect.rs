@@ -63,6 +63,14 @@ impl Dialect {
         format!("{}/{name}", self.group())
     }
 
+    /// The label of the pods of one, whose value is its name.
+    pub(crate) fn names_pods(self) -> String {
+        self.label(match self {
+            Self::QuarksJob => "qjob-name",
+            Self::ExtendedJob => "ejob-name",
+        })
+    }
+
     /// For the client.
     pub fn resource(self) -> ApiResource {
         ApiResource {

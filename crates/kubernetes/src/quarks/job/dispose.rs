@@ -12,7 +12,7 @@ use crate::calls::{self, CallError, call, only};
 use crate::quarks::Controller;
 use crate::quarks::api::key::Key;
 use crate::quarks::api::resource::TTL;
-use crate::quarks::state::seen::SeenJob;
+use crate::quarks::state::job::SeenJob;
 use crate::quarks::state::table::Table;
 use crate::text::Text;
 

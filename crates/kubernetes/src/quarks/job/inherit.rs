@@ -20,7 +20,7 @@ use crate::quarks::api::key::Key;
 use crate::quarks::api::naming;
 use crate::quarks::api::noted;
 use crate::quarks::api::resource::Resource;
-use crate::quarks::state::seen::{JobEnd, end};
+use crate::quarks::state::job::{JobEnd, end};
 use crate::quarks::state::table::Table;
 use crate::text::{Text, each};
 

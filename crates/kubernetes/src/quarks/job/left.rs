@@ -8,8 +8,8 @@ use crate::calls::{self, CallError, in_background};
 use crate::quarks::Controller;
 use crate::quarks::api::key::Key;
 use crate::quarks::api::resource::Resource;
+use crate::quarks::state::job::SeenJob;
 use crate::quarks::state::namesakes::Left;
-use crate::quarks::state::seen::SeenJob;
 
 impl Controller {
     /// Takes away what one has left that is gone, if Kubernetes does not. When to look again, if there is any.

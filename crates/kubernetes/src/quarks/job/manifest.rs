@@ -108,13 +108,9 @@ fn metadata_of_job(resource: &Resource, run: &Run, spec: &Value) -> Value {
 fn metadata_of_pods(resource: &Resource, run: &Run, template: &Value) -> Value {
     let dialect = resource.dialect;
     let mut metadata = template["metadata"].clone();
-    let named = match dialect {
-        Dialect::QuarksJob => "qjob-name",
-        Dialect::ExtendedJob => "ejob-name",
-    };
     let says = metadata["annotations"][CONTAINERS].as_str();
     let containers = json!({CONTAINERS: containers(&template["spec"], says)});
-    let of_kind = json!({dialect.label(named): naming::label(&resource.name)});
+    let of_kind = json!({dialect.names_pods(): naming::label(&resource.name)});
     merge(&mut metadata, "labels", &of_kind);
     merge(&mut metadata, "labels", &json!({TRIGGERED: dialect.kind()}));
     merge(&mut metadata, "annotations", &containers);

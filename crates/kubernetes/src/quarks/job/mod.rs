@@ -2,7 +2,6 @@
 
 pub(super) mod begin;
 pub(super) mod dispose;
-pub(super) mod ending;
 pub(super) mod inherit;
 pub(super) mod left;
 pub(super) mod manifest;

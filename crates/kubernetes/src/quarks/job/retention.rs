@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use engine::trigger::{LOST, REPLACED};
 
 use crate::quarks::api::resource::Resource;
-use crate::quarks::state::seen::{JobEnd, SeenJob};
+use crate::quarks::state::job::{JobEnd, SeenJob};
 
 /// How much later than the end of its run a Job was made that has come late, in seconds: clocks differ by less.
 const CLOCKS: i64 = 5;

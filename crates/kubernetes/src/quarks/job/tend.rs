@@ -8,7 +8,7 @@ use crate::calls::{CallError, call};
 use crate::quarks::Controller;
 use crate::quarks::api::key::Key;
 use crate::quarks::api::resource::Resource;
-use crate::quarks::state::seen::SeenJob;
+use crate::quarks::state::job::SeenJob;
 use crate::text::Text;
 
 impl Controller {

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use crate::nodes::{self, UNHEARD};
 use crate::quarks::api::key::Key;
-use crate::quarks::state::seen::{BEGUN_AGAIN, SeenPod};
+use crate::quarks::state::pod::{BEGUN_AGAIN, SeenPod};
 use crate::quarks::state::table::Table;
 use crate::warnings::Warned;
 

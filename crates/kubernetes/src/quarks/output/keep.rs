@@ -19,7 +19,8 @@ use crate::quarks::api::noted;
 use crate::quarks::api::output_map::OutputMap;
 use crate::quarks::api::pod::SIDECAR;
 use crate::quarks::api::resource::Resource;
-use crate::quarks::state::seen::{JobEnd, SeenJob, SeenPod};
+use crate::quarks::state::job::{JobEnd, SeenJob};
+use crate::quarks::state::pod::SeenPod;
 use crate::text::{Text, each};
 
 /// Why Kubernetes gives up a Job whose pods go on.

@@ -16,8 +16,8 @@ use crate::calls::{CallError, call, find, only, secretless};
 use crate::quarks::Controller;
 use crate::quarks::api::reference::Kind;
 use crate::quarks::api::resource::Resource;
+use crate::quarks::state::job::SeenJob;
 use crate::quarks::state::object::Object;
-use crate::quarks::state::seen::SeenJob;
 
 /// How often a name that is taken is looked at again.
 const TRIES: u32 = 10;

@@ -13,7 +13,7 @@ use crate::quarks::api::dialect::Dialect;
 use crate::quarks::api::output_map::OutputMap;
 use crate::quarks::api::output_map::PRINTED;
 use crate::quarks::api::pod::SIDECAR;
-use crate::quarks::state::seen::SeenPod;
+use crate::quarks::state::pod::SeenPod;
 
 /// How much of what a container has printed is read, in bytes: what is larger is too large, however large it is.
 pub(crate) const PRINTED_BYTES: usize = 2 * MAX_SECRET_BYTES;
@@ -199,7 +199,7 @@ mod tests {
     use agent::Purpose;
 
     use super::*;
-    use crate::quarks::state::seen::SeenEnd;
+    use crate::quarks::state::pod::SeenEnd;
     use crate::quarks::tests::pod;
 
     #[test]

@@ -5,7 +5,8 @@ use std::time::Instant;
 
 use engine::trigger::Outcome;
 
-use super::seen::{SeenJob, SeenPod};
+use super::job::SeenJob;
+use super::pod::SeenPod;
 use super::table::{Entry, Table};
 use crate::quarks::api::key::Key;
 use crate::quarks::api::resource::{Resource, had_no_job};
@@ -119,7 +120,7 @@ mod tests {
     use kube::api::DynamicObject;
     use serde_json::{Value, json};
 
-    use super::super::seen::JobEnd;
+    use super::super::job::JobEnd;
     use super::*;
     use crate::quarks::api::dialect::Dialect;
     use crate::quarks::job::retention::Disposal;

@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 
 use super::object::Object;
 use super::peers::{self, Peer};
-use super::seen::SeenPod;
+use super::pod::SeenPod;
 use super::table::{Table, Watched};
 use crate::names;
 use crate::quarks::api::dialect::Dialect;
@@ -149,17 +149,20 @@ impl Follows<Pod> for OfPods {
     }
 
     fn learn(self, table: &mut Table, pod: SeenPod) -> (Option<Arc<str>>, Vec<Key>) {
-        (Some(Arc::clone(&pod.uid)), table.learn_pod(pod).into_iter().collect())
+        let waits = table.note_lasting(&pod);
+        (Some(Arc::clone(&pod.uid)), waits.into_iter().chain(table.learn_pod(pod)).collect())
     }
 
     /// What it left stays known until its run is settled.
     fn forget(self, table: &mut Table, pod: SeenPod) -> Vec<Key> {
-        table.learn_pod(SeenPod { gone: true, ..pod }).into_iter().collect()
+        let pod = SeenPod { gone: true, ..pod };
+        let waits = table.note_lasting(&pod);
+        waits.into_iter().chain(table.learn_pod(pod)).collect()
     }
 
     fn finish(self, table: &mut Table, scope: &Scope, listed: HashSet<Arc<str>>) -> Vec<Key> {
         table.keep_pods(scope.as_deref(), &listed);
-        Vec::new()
+        table.keep_lasting(scope.as_deref(), &listed)
     }
 }
 
@@ -331,7 +334,7 @@ impl Follows<Secret> for OfSecrets {
 
 #[cfg(test)]
 mod tests {
-    use super::super::seen::SeenJob;
+    use super::super::job::SeenJob;
     use super::*;
 
     #[test]

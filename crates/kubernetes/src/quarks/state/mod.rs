@@ -2,14 +2,17 @@
 //! the watches that tell it.
 
 pub(super) mod deeds;
+pub(super) mod ending;
 pub(super) mod follows;
 pub(super) mod held;
+pub(super) mod job;
+pub(super) mod lasting;
 pub(super) mod namesakes;
 pub(super) mod object;
 pub(super) mod overdue;
 pub(super) mod peers;
+pub(super) mod pod;
 pub(super) mod pods;
-pub(super) mod seen;
 pub(super) mod strays;
 pub(super) mod table;
 pub(super) mod wants;

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::job::SeenJob;
 use super::object::Object;
-use super::seen::SeenJob;
 use super::table::Table;
 use crate::quarks::api::key::Key;
 use crate::quarks::api::resource::Resource;

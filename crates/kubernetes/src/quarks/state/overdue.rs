@@ -9,7 +9,7 @@
 
 use k8s_openapi::api::batch::v1::{JobSpec, JobStatus};
 
-use super::seen::SeenJob;
+use super::job::SeenJob;
 
 /// When Kubernetes was last asked to look at a Job, in seconds since 1970: an annotation of the Job.
 pub(crate) const REMINDED: &str = "manciple.dev/reminded";

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use super::seen::{SeenJob, SeenPod};
+use super::job::SeenJob;
+use super::pod::SeenPod;
 use super::table::Table;
 use crate::quarks::api::key::Key;
 

@@ -3,8 +3,9 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use super::job::SeenJob;
+use super::pod::SeenPod;
 use super::pods::OfJob;
-use super::seen::{SeenJob, SeenPod};
 use super::table::Table;
 
 /// A pod whose sidecar waits.

@@ -10,11 +10,12 @@ use serde_json::Value;
 use tokio::sync::Notify;
 
 use super::held::Objects;
+use super::job::SeenJob;
+use super::lasting::Lasting;
 use super::namesakes;
 use super::object::Object;
 use super::peers;
 use super::pods::Pods;
-use super::seen::SeenJob;
 use super::strays::{Waiting, waiting};
 use crate::quarks::api::dialect::Dialect;
 use crate::quarks::api::key::Key;
@@ -52,6 +53,8 @@ pub(crate) struct Table {
     pub(crate) pods: Pods,
     /// Pods that wait for us though their Job is gone or their run is over, by their uid.
     pub(crate) strays: HashMap<Arc<str>, Waiting>,
+    /// Pods that have not ended.
+    pub(crate) lasting: Lasting,
     /// Jobs of another than is known by this name: of one that is gone, or that is not known yet.
     pub(crate) left: HashMap<Key, namesakes::Jobs>,
     /// Whose a Job is, by its uid.
@@ -100,6 +103,8 @@ pub(crate) struct Entry {
     pub(crate) references: Option<(References, Instant)>,
     /// Since when that has been other than what is recorded.
     pub(crate) differs: Option<Instant>,
+    /// Since when pods of its runs that are over are waited for.
+    pub(crate) lasts_since: Option<Instant>,
     /// Since when there is something that one has left of its name that is gone.
     pub(crate) left_since: Option<Instant>,
 }
@@ -114,6 +119,7 @@ impl Table {
             referrers: HashMap::new(),
             pods: Pods::default(),
             strays: HashMap::new(),
+            lasting: Lasting::default(),
             left: HashMap::new(),
             owners: HashMap::new(),
             listed: HashMap::new(),
@@ -182,6 +188,7 @@ impl Table {
         self.referrers.retain(|(of, _, _), _| of != namespace);
         self.pods.retain(|pod| pod.namespace != *namespace);
         self.strays.retain(|_, stray| stray.namespace != *namespace);
+        self.leave_lasting(namespace);
         self.left.retain(|key, _| key.namespace != *namespace);
         self.owners.retain(|_, key| key.namespace != *namespace);
         self.objects.leave(namespace);

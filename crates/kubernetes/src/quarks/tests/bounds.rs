@@ -11,7 +11,7 @@ use crate::quarks::api::dialect::Dialect;
 use crate::quarks::api::document::Document;
 use crate::quarks::api::resource::{RUNS, Resource};
 use crate::quarks::api::unread::unwritable;
-use crate::quarks::state::seen::SeenJob;
+use crate::quarks::state::job::SeenJob;
 use crate::quarks::state::table::Table;
 
 const AT: &str = "2026-01-01T00:00:00Z";

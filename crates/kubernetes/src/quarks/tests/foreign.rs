@@ -3,7 +3,7 @@
 use k8s_openapi::api::batch::v1::Job;
 use serde_json::{Value, json};
 
-use crate::quarks::state::seen::SeenJob;
+use crate::quarks::state::job::SeenJob;
 
 #[test]
 fn d14_a_job_is_ours_if_a_resource_of_ours_controls_it_and_else_none() {

@@ -11,7 +11,8 @@ use super::pods::pod;
 use crate::quarks::api::dialect::Dialect;
 use crate::quarks::api::key::Key;
 use crate::quarks::api::resource::Resource;
-use crate::quarks::state::seen::{SeenJob, SeenPod};
+use crate::quarks::state::job::SeenJob;
+use crate::quarks::state::pod::SeenPod;
 use crate::quarks::state::table::Table;
 use crate::warnings::Warned;
 

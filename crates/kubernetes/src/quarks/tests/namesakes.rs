@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 
 use crate::quarks::api::dialect::Dialect;
 use crate::quarks::api::resource::Resource;
+use crate::quarks::state::job::SeenJob;
 use crate::quarks::state::namesakes::GRACE;
 use crate::quarks::state::object::Object;
-use crate::quarks::state::seen::SeenJob;
 use crate::quarks::state::table::Table;
 
 /// The one of this uid.

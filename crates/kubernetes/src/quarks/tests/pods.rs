@@ -2,7 +2,7 @@ use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
 use crate::quarks::output::report;
-use crate::quarks::state::seen::SeenPod;
+use crate::quarks::state::pod::SeenPod;
 
 /// A pod whose containers have ended with these codes, or go on; a native sidecar is among the first.
 pub(in crate::quarks) fn pod(

@@ -13,8 +13,8 @@ use crate::quarks::api::reference::{Kind, To};
 use crate::quarks::api::resource::{RUNS, Resource};
 use crate::quarks::api::status;
 use crate::quarks::look::{Look, owes_once, recalled};
+use crate::quarks::state::job::SeenJob;
 use crate::quarks::state::object::Object;
-use crate::quarks::state::seen::SeenJob;
 use crate::quarks::state::table::Table;
 
 const AT: &str = "2026-01-01T00:00:00Z";

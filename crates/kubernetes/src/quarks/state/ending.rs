@@ -1,10 +1,10 @@
 //! Pods of a run that Kubernetes has given up: they are told to end, and have a while for it, in which they may leave
 //! what the run is to be remembered by.
 
-use crate::quarks::state::seen::SeenPod;
+use super::pod::SeenPod;
 
 /// How long after its time a pod is waited for, in seconds: its kubelet has to say that it has ended.
-const SLACK: i64 = 15;
+pub(crate) const SLACK: i64 = 15;
 
 /// Until when these pods of a Job that failed at this time are waited for; both in seconds since 1970. `None`: what is
 /// kept of them is there, or will never be.

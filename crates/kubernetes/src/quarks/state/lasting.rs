@@ -1,0 +1,193 @@
+//! Pods that have not ended, by what they are of: plain state.
+//!
+//! A run is over once that is certain, and a pod of it may go on then: it was told to end and takes its time, or its Job was
+//! deleted by hand. Where runs are not to meet, the next waits for it. What is of one of this name that was deleted counts,
+//! too.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::ending::SLACK;
+use super::pod::SeenPod;
+use super::table::Table;
+use crate::quarks::api::dialect::Dialect;
+use crate::quarks::api::key::Key;
+use crate::quarks::api::naming::label;
+
+/// What a pod says of whose it is: its namespace, a kind, and a name as the value of a label.
+pub(crate) type Of = (Arc<str>, Dialect, Arc<str>);
+
+/// Those that have not ended, by their uid, and when each is to be gone, in seconds since 1970, if it was told to go.
+type Pods = BTreeMap<Arc<str>, Option<i64>>;
+
+/// Those of all.
+#[derive(Default)]
+pub(crate) struct Lasting(HashMap<Of, Pods>);
+
+/// How long pods of runs that are over are waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Until {
+    /// Until this second since 1970: whoever does not say by then that it has ended will never say it.
+    Second(i64),
+    /// Until they have ended: nobody has told them to.
+    End,
+}
+
+impl Until {
+    pub(crate) fn time(self) -> Option<Timestamp> {
+        match self {
+            Self::Second(at) => Timestamp::from_second(at).ok(),
+            Self::End => None,
+        }
+    }
+}
+
+impl Table {
+    /// A watch has told of a pod. Whose it is, if it has ended by that.
+    pub(crate) fn note_lasting(&mut self, pod: &SeenPod) -> Option<Key> {
+        let (dialect, name) = pod.of.clone()?;
+        let of = (Arc::clone(&pod.namespace), dialect, name);
+        if !(pod.over || pod.gone) {
+            self.lasting.0.entry(of).or_default().insert(Arc::clone(&pod.uid), pod.going);
+            return None;
+        }
+        let pods = self.lasting.0.get_mut(&of)?;
+        pods.remove(&pod.uid)?;
+        if pods.is_empty() {
+            self.lasting.0.remove(&of);
+        }
+        self.labelled(&of)
+    }
+
+    /// A list of pods has no others of a scope than these. Whose those are that are gone.
+    pub(crate) fn keep_lasting(
+        &mut self,
+        scope: Option<&str>,
+        listed: &HashSet<Arc<str>>,
+    ) -> Vec<Key> {
+        let mut gone = Vec::new();
+        self.lasting.0.retain(|of, pods| {
+            let known = pods.len();
+            if scope.is_none_or(|scope| *scope == *of.0) {
+                pods.retain(|uid, _| listed.contains(uid));
+            }
+            if pods.len() < known {
+                gone.push(of.clone());
+            }
+            !pods.is_empty()
+        });
+        gone.iter().filter_map(|of| self.labelled(of)).collect()
+    }
+
+    /// Forgets those of a namespace.
+    pub(crate) fn leave_lasting(&mut self, namespace: &str) {
+        self.lasting.0.retain(|of, _| *of.0 != *namespace);
+    }
+
+    /// Until when those are waited for that are of this name; `None`: there are none.
+    pub(crate) fn lasts(&self, key: &Key, now: i64) -> Option<Until> {
+        let of = (Arc::clone(&key.namespace), key.dialect, label(&key.name).into());
+        let until = self.lasting.0.get(&of)?.values().map(|going| match going {
+            Some(going) => Until::Second(going.saturating_add(SLACK)),
+            None => Until::End,
+        });
+        let until = until.filter(|until| !matches!(until, Until::Second(at) if *at <= now));
+        until.max_by_key(|until| match until {
+            Until::Second(at) => *at,
+            Until::End => i64::MAX,
+        })
+    }
+
+    /// The one that is known by this label's value: a name as it is, or a long one that was cut.
+    fn labelled(&self, (namespace, dialect, value): &Of) -> Option<Key> {
+        let [namespace, name] = [namespace, value].map(Arc::clone);
+        let key = Key { dialect: *dialect, namespace, name };
+        if self.entries.contains_key(&key) {
+            return Some(key);
+        }
+        let mut keys = self.entries.keys();
+        let is_it = |it: &&Key| {
+            it.name.len() > value.len()
+                && (&it.namespace, it.dialect) == (&key.namespace, key.dialect)
+                && *label(&it.name) == **value
+        };
+        keys.find(is_it).cloned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::quarks::tests::pod;
+
+    const NOW: i64 = 1000;
+
+    fn of(name: &str, uid: &str, going: Option<i64>) -> SeenPod {
+        let of = Some((Dialect::QuarksJob, label(name).into()));
+        SeenPod { uid: uid.into(), namespace: "n".into(), going, of, ..pod(&[("c", None)], None) }
+    }
+
+    fn key(name: &str) -> Key {
+        Key { dialect: Dialect::QuarksJob, namespace: "n".into(), name: name.into() }
+    }
+
+    #[test]
+    fn pods_are_waited_for_until_they_have_ended_or_their_time_is_long_past() {
+        let ended = |pod: SeenPod| SeenPod { over: true, ..pod };
+        let gone = |pod: SeenPod| SeenPod { gone: true, ..pod };
+        let other = SeenPod { of: Some((Dialect::ExtendedJob, "a".into())), ..of("a", "p", None) };
+        let elsewhere = SeenPod { namespace: "m".into(), ..of("a", "p", None) };
+        let running = || of("a", "p", None);
+        let told = |at| of("a", "p", Some(at));
+        for (name, pods, expected) in [
+            ("none", vec![], None),
+            ("one goes on", vec![running()], Some(Until::End)),
+            ("it is told to go", vec![running(), told(1030)], Some(Until::Second(1030 + SLACK))),
+            ("its time is up", vec![told(NOW - 1)], Some(Until::Second(NOW - 1 + SLACK))),
+            ("it is long up", vec![told(NOW - SLACK)], None),
+            ("it has ended", vec![running(), ended(running())], None),
+            ("it is gone", vec![running(), gone(running())], None),
+            (
+                "one of two is gone",
+                vec![running(), of("a", "q", None), gone(running())],
+                Some(Until::End),
+            ),
+            ("one has no end", vec![told(1030), of("a", "q", None)], Some(Until::End)),
+            ("it is of another", vec![of("b", "p", None)], None),
+            ("it is of the other kind", vec![other], None),
+            ("it is in another namespace", vec![elsewhere], None),
+            ("it says not whose it is", vec![SeenPod { of: None, ..running() }], None),
+        ] {
+            let mut table = Table::new(2, b"key");
+            pods.iter().for_each(|pod| drop(table.note_lasting(pod)));
+            assert_eq!(table.lasts(&key("a"), NOW), expected, "{name}");
+            table.keep_lasting(Some("m"), &HashSet::new());
+            assert_eq!(table.lasts(&key("a"), NOW), expected, "{name}: another list");
+            table.keep_lasting(None, &HashSet::new());
+            assert_eq!(table.lasts(&key("a"), NOW), None, "{name}: a list without it");
+        }
+    }
+
+    #[test]
+    fn whoever_waits_for_a_pod_is_told_of_its_end() {
+        let long = "l".repeat(100);
+        for name in ["a", &long] {
+            let mut table = Table::new(2, b"key");
+            table.entries.entry(key(name)).or_default();
+            table.entries.entry(key(&"l".repeat(101))).or_default();
+            let running = of(name, "p", None);
+            assert_eq!(table.note_lasting(&running), None, "{name}");
+            let ended = SeenPod { over: true, ..running.clone() };
+            assert_eq!(table.note_lasting(&ended), Some(key(name)));
+            assert_eq!(table.note_lasting(&ended), None, "{name}: that was known");
+            table.note_lasting(&running);
+            assert_eq!(table.keep_lasting(None, &HashSet::from(["p".into()])), []);
+            assert_eq!(table.keep_lasting(None, &HashSet::new()), [key(name)]);
+            table.note_lasting(&running);
+            table.leave_lasting("n");
+            assert_eq!(table.lasts(&key(name), NOW), None, "{name}: nobody looks there any more");
+        }
+    }
+}
