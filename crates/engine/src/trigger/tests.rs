@@ -155,6 +155,30 @@ fn a_trigger_that_meets_a_run_does_as_the_spec_says() {
 }
 
 #[test]
+fn where_runs_do_not_meet_the_next_waits_for_the_work_of_one_that_is_over() {
+    let idle = |strategy, concurrency| State {
+        record: Record { last: 1, ..Record::default() },
+        settled: BTreeSet::from([1]),
+        lasts: true,
+        ..State { strategy, concurrency, ..State::default() }
+    };
+    let begins = recorded(2, vec![run(2, Trigger::Now)], Strategy::Manual);
+    for (concurrency, actions, wait) in [
+        (Concurrency::Allow, vec![begins.clone()], None),
+        (Concurrency::Forbid, vec![], Some(Wait::Pods)),
+        (Concurrency::Queue, vec![], Some(Wait::Pods)),
+        (Concurrency::Replace, vec![], Some(Wait::Pods)),
+    ] {
+        let state = idle(Strategy::Now, concurrency);
+        assert_eq!(decide(&state, NOW), Decision { actions, wait }, "{concurrency:?}");
+        let quiet = decide(&idle(Strategy::Manual, concurrency), NOW);
+        assert_eq!(quiet, Decision::default(), "{concurrency:?}: nothing waits");
+        let ended = State { lasts: false, ..state };
+        assert_eq!(decide(&ended, NOW).actions, [begins.clone()], "{concurrency:?}: they ended");
+    }
+}
+
+#[test]
 fn one_that_is_replaced_is_not_begun_first() {
     let mut state = busy(Strategy::Now, Concurrency::Replace);
     state.runs.clear();

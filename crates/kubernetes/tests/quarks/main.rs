@@ -7,6 +7,7 @@ mod hook;
 #[path = "../support/mod.rs"]
 mod support;
 
+mod apart;
 mod beside;
 mod beyond;
 mod budget;

@@ -18,6 +18,8 @@ use crate::quarks::output::capture::{Means, capture_files, capture_prints, conta
 use crate::quarks::state::wants::PARALLELISM;
 use crate::runner::agents::AGENT;
 
+/// What the names of our annotations begin with.
+const OURS: &str = "manciple.dev/";
 /// How often the Job of an ExtendedJob tries again.
 const BACKOFF: u32 = 2;
 
@@ -91,14 +93,15 @@ fn metadata_of_job(resource: &Resource, run: &Run, spec: &Value) -> Value {
         Dialect::ExtendedJob => json!({dialect.label("extendedjob"): "true"}),
     };
     keep_only(&mut metadata, &["labels", "annotations"]);
+    // What we note there a template may have, too: one that was copied from a Job.
+    if let Some(all) = metadata["annotations"].as_object_mut() {
+        all.retain(|name, _| !name.starts_with(OURS));
+    }
     merge(&mut metadata, "labels", &of_kind);
     merge(&mut metadata, "labels", &json!({TRIGGERED: dialect.kind()}));
     merge(&mut metadata, "annotations", &noted::notes(run, spec, &resource.record));
-    // Not what the template says under that name.
-    if let Some(all) = metadata["annotations"].as_object_mut() {
-        all.remove(noted::STAYS);
-        all.extend(resource.ttl.map(|ttl| (noted::STAYS.to_owned(), json!(ttl.to_string()))));
-    }
+    let stays = resource.ttl.map(|ttl| json!({noted::STAYS: ttl.to_string()}));
+    stays.iter().for_each(|stays| merge(&mut metadata, "annotations", stays));
     metadata["name"] = json!(naming::of_run(&resource.name, &resource.uid, run));
     metadata["ownerReferences"] = json!([resource.as_owner(true)]);
     metadata
@@ -201,7 +204,10 @@ mod tests {
         const QUARKS: &str = "quarks.cloudfoundry.org/qjob-name";
         const EXTENDED: &str = "fissile.cloudfoundry.org/extendedjob";
         let own = json!({
-            "name": "own", "labels": {"l": "v"}, "annotations": {noted::STAYS: "7"},
+            "name": "own", "labels": {"l": "v"}, "annotations": {
+                noted::STAYS: "7", "manciple.dev/inherited": "true", "manciple.dev/found": "{}",
+                "manciple.dev/proof": "00", "theirs": "1",
+            },
         });
         let pod = json!({"containers": []});
         let job = json!({"template": {"spec": pod}});
@@ -251,6 +257,11 @@ mod tests {
             let metadata = metadata_of_job(&resource, &run(None), &resource.spec());
             assert_eq!(metadata["labels"], labels, "{name}");
             assert_eq!(metadata["annotations"][noted::STAYS].as_str(), stays, "{name}");
+            let copied = ["inherited", "found", "proof"].map(|it| format!("manciple.dev/{it}"));
+            let is_left = |name: &String| !metadata["annotations"][name.as_str()].is_null();
+            assert!(!copied.iter().any(is_left), "{name}: {metadata}");
+            let kept = metadata["annotations"]["theirs"].as_str();
+            assert_eq!(kept.is_some(), metadata["labels"]["l"] == "v", "{name}");
             assert_eq!(metadata["annotations"][noted::RUN_ID], "3", "{name}");
             assert_eq!(metadata["name"], naming::job("a", "u", 3), "{name}");
             assert_eq!(metadata["ownerReferences"][0]["uid"], "u", "{name}");

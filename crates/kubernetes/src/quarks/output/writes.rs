@@ -50,7 +50,7 @@ fn plain(known: Option<&Object>, resource: &Resource, wanted: &Wanted) -> Result
     let name = &wanted.name;
     let owner = Some(resource).filter(|_| wanted.owned);
     let controller = known.and_then(|known| known.owned.as_ref()?.controller.as_deref());
-    let is_others = controller.is_some_and(|uid| *uid != *resource.uid);
+    let is_others = known.is_some_and(|known| known.is_of_another_than(&resource.uid));
     let mut annotations = wanted.annotations.clone();
     if owner.is_none() && !is_others {
         annotations.insert(MADE_BY.to_owned(), resource.maker());
@@ -70,7 +70,7 @@ fn plain(known: Option<&Object>, resource: &Resource, wanted: &Wanted) -> Result
     let remedy = "name another in outputMap, or delete it";
     let kind = wanted.kind.word();
     if is_others {
-        let why = "is there and belongs to another controller";
+        let why = "is there and belongs to another";
         return Err(format!("{kind}/{name} {why}: {remedy}"));
     }
     if adopts && !known.is_output {

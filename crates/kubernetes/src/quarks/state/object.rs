@@ -45,11 +45,13 @@ pub(crate) struct Object {
 /// Of what one holds.
 pub(crate) type Digest = [u8; 16];
 
-/// What is known of one that a controller has, or that has versions.
+/// What is known of one that somebody has, or that has versions.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Owned {
     /// The uid of the controller that owns it.
     pub(crate) controller: Option<Arc<str>>,
+    /// Those of its other owners.
+    others: Box<[Box<str>]>,
     /// Its labels and annotations, if it is a version.
     pub(crate) versioned: Option<Arc<Marks>>,
 }
@@ -102,7 +104,9 @@ impl Object {
         let marks_output = |dialect: Dialect| {
             labels.is_some_and(|labels| labels.contains_key(&dialect.label("container-name")))
         };
-        let is_owned = controller.is_some() || versioned.is_some();
+        let others = owners.iter().filter(|owner| owner.controller != Some(true));
+        let others: Box<[_]> = others.map(|owner| owner.uid.as_str().into()).collect();
+        let is_owned = controller.is_some() || versioned.is_some() || !others.is_empty();
         Some(Self {
             kind,
             namespace: metadata.namespace.as_deref()?.into(),
@@ -111,7 +115,7 @@ impl Object {
             made: metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second()),
             digest,
             marks: marks(metadata.labels.as_ref(), metadata.annotations.as_ref()),
-            owned: is_owned.then_some(Owned { controller, versioned }),
+            owned: is_owned.then_some(Owned { controller, others, versioned }),
             immutable,
             shared: owners.len() > 1,
             going: metadata.deletion_timestamp.is_some(),
@@ -128,6 +132,15 @@ impl Object {
     pub(crate) fn is_owned_by(&self, uid: &str) -> bool {
         let controller = self.owned.as_ref().and_then(|owned| owned.controller.as_deref());
         controller == Some(uid)
+    }
+
+    /// Whether it has an owner that is not this one.
+    pub(crate) fn is_of_another_than(&self, uid: &str) -> bool {
+        let owned = self.owned.iter();
+        let mut owners = owned.flat_map(|it| {
+            it.controller.as_deref().into_iter().chain(it.others.iter().map(|it| &**it))
+        });
+        owners.any(|owner| owner != uid)
     }
 
     /// By kind and name, whose it is alone.

@@ -117,7 +117,7 @@ fn done(objects: &Objects, wanted: &Wanted) -> String {
         Ok((name, Step::Create(_))) => format!("create {name}"),
         Ok((_, Step::Replace(_, version))) => format!("replace {version}"),
         Ok((_, Step::Take(left))) => format!("take {}", left.version()),
-        Err(why) if why.contains("belongs to another controller") => "refused: owned".to_owned(),
+        Err(why) if why.contains("belongs to another") => "refused: owned".to_owned(),
         Err(why) if why.contains("not made by a run") => "refused: by hand".to_owned(),
         Err(why) if why.contains("immutable") => "refused: immutable".to_owned(),
         Err(why) => why,
@@ -132,9 +132,17 @@ fn what_is_there_is_written_over_taken_away_or_refused_by_whose_it_is() {
     let deployment = json!({"ownerReferences": [{
         "apiVersion": "apps/v1", "kind": "Deployment", "name": "a", "uid": "v", "controller": true,
     }]});
-    let bystander = json!({"ownerReferences": [{
-        "apiVersion": OURS.api_version(), "kind": OURS.kind(), "name": "a", "uid": "before",
-    }]});
+    let beside = |uid: &str| {
+        json!({"ownerReferences": [{
+            "apiVersion": "example.com/v1", "kind": "Certificate", "name": "tls", "uid": uid,
+        }]})
+    };
+    let both = |uid: &str| {
+        let mut both = owner(OURS, "a", uid);
+        let other = beside("v")["ownerReferences"][0].clone();
+        both["ownerReferences"].as_array_mut().unwrap().push(other);
+        both
+    };
     // Of what is to go with the QuarksJob and what is not, each: what holds the same, and what holds something else.
     for (name, metadata, owned, free) in [
         ("its own", owner(OURS, "a", "u"), ["nothing", "replace 7"], ["replace 7", "replace 7"]),
@@ -156,7 +164,25 @@ fn what_is_there_is_written_over_taken_away_or_refused_by_whose_it_is() {
             ["nothing", OWNED],
         ),
         ("of one of its name, of neither", deployment, [OWNED; 2], ["nothing", OWNED]),
-        ("of one that owns it beside others", bystander, ["replace 7"; 2], ["replace 7"; 2]),
+        (
+            "of one that does not say that it controls it",
+            beside("v"),
+            [OWNED; 2],
+            ["nothing", OWNED],
+        ),
+        ("its own, and another's", both("u"), ["nothing", OWNED], [OWNED; 2]),
+        (
+            "of one of its name that is gone, and another's",
+            both("before"),
+            [OWNED; 2],
+            ["nothing", OWNED],
+        ),
+        (
+            "its own, which somebody has said",
+            beside("u"),
+            ["replace 7"; 2],
+            ["nothing", "replace 7"],
+        ),
     ] {
         for (owned, expected) in [(true, owned), (false, free)] {
             for (value, expected) in ["is", "new"].into_iter().zip(expected) {
