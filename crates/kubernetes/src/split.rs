@@ -35,6 +35,24 @@ pub(crate) struct Places {
     pub(crate) rest: Option<String>,
 }
 
+impl Places {
+    /// All of them.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &String> {
+        [&self.order, &self.rest].into_iter().flatten()
+    }
+
+    /// Whether this is one of them.
+    pub(crate) fn names(&self, key: &String) -> bool {
+        self.keys().any(|known| known == key)
+    }
+
+    /// Those that another does not name.
+    pub(crate) fn without(&self, other: &Self) -> Self {
+        let only = |key: &Option<String>| key.clone().filter(|key| !other.names(key));
+        Self { order: only(&self.order), rest: only(&self.rest) }
+    }
+}
+
 /// What stands in a resource: the public part, and where the others are.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Written {

@@ -3,7 +3,7 @@
 mod support;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -15,6 +15,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{
     Api, DeleteParams, DynamicObject, ListParams, ObjectMeta, Patch, PatchParams, PostParams,
 };
+use kube::client::Body;
 use kubernetes::{KubernetesStore, Settings, names};
 use osb::Sensitive;
 use serde_json::{Value, json};
@@ -101,6 +102,61 @@ async fn a_record_that_no_secret_holds_is_refused_and_what_killed_writers_left_m
     }
     let found = store.read(&sample("large").key).await.unwrap().unwrap();
     assert_eq!(found.record.made.state, state(400_000));
+    cluster.remove().await;
+}
+
+/// Whoever tries again and again has each time kept what is confidential before, and it is the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_kept_for_a_write_that_comes_to_nothing_is_kept_once_however_often_it_is_tried() {
+    let cluster = Cluster::new("store-refused").await;
+    // How many copies there are when nothing was written, and two writes after that.
+    for (name, code, copies) in [("refused", 403, 2), ("overloaded", 429, 2), ("unknown", 500, 3)] {
+        let fails = Arc::new(AtomicBool::new(false));
+        let (base, answers) = (cluster.client.clone(), Arc::clone(&fails));
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let is_status =
+                request.method() == "PATCH" && request.uri().path().ends_with("/status");
+            let fails = is_status && answers.load(Ordering::Relaxed);
+            let base = base.clone();
+            async move {
+                if !fails {
+                    return base.send(request).await;
+                }
+                let answer = json!({"kind": "Status", "status": "Failure", "code": code});
+                let body = Body::from(answer.to_string().into_bytes());
+                Ok(http::Response::builder().status(code).body(body).unwrap())
+            }
+        });
+        let client = kube::Client::new(service, cluster.namespace.clone());
+        let settings = Settings { namespace: cluster.namespace.clone(), broker: name.to_owned() };
+        let store = KubernetesStore::open(client, settings).await.unwrap();
+        let with = |bytes| {
+            let mut record = sample(name);
+            record.made.state = state(bytes);
+            Arc::new(record)
+        };
+        let resource = names::resource(name, &sample(name).key);
+        let kept = async || {
+            let secret = cluster.api::<Secret>().get(&resource).await.unwrap();
+            secret.data.unwrap().into_keys().filter(|key| key.starts_with("rest-")).count()
+        };
+        let mut version = store.write(with(10), None).await.unwrap();
+        assert_eq!(kept().await, 1, "{name}");
+        fails.store(true, Ordering::Relaxed);
+        for bytes in [20, 20, 20, 30, 30] {
+            let refused = store.write(with(bytes), Some(&version)).await;
+            assert!(refused.is_err(), "{name}: {refused:?}");
+        }
+        assert_eq!(kept().await, copies, "{name}: nothing was written");
+        fails.store(false, Ordering::Relaxed);
+        for bytes in [30, 40, 50] {
+            version = store.write(with(bytes), Some(&version)).await.unwrap();
+        }
+        let found = store.read(&sample(name).key).await.unwrap().unwrap();
+        assert_eq!(found.record.made.state, state(50), "{name}");
+        // What the last write has replaced goes with the next.
+        assert_eq!(kept().await, 2, "{name}: all was written");
+    }
     cluster.remove().await;
 }
 

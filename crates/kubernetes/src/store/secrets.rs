@@ -2,7 +2,8 @@
 //!
 //! A key is written once, under a name that nobody else gives, and what a resource says decides which is
 //! in force. So two writers at once do not disturb each other, and a write that came too late leaves
-//! nothing but a key that nobody reads, which the next write of the same process removes.
+//! nothing but a key that nobody reads, which the next write of the same process removes. What was kept for a write that
+//! was refused or not answered is taken up by the next try: however often that is, there is one copy.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -34,6 +35,8 @@ pub(super) struct Secrets {
     recent: Cache<(String, String), Recent, Weight>,
     /// Keys that nobody reads any more, by Secret.
     spent: Mutex<HashMap<String, Vec<String>>>,
+    /// What was kept for writes of resources that came to nothing, as far as is known, by Secret.
+    left: Mutex<HashMap<String, Vec<Left>>>,
     /// Secrets and keys that are being written: not to be taken for kept before that is so.
     coming: watch::Sender<HashSet<(String, String)>>,
 }
@@ -65,6 +68,14 @@ impl Drop for Coming<'_> {
     }
 }
 
+/// What was kept for a write of a resource.
+struct Left {
+    /// The version that the resource was to be of. While it is, the write may take effect yet, if nobody has refused it.
+    version: u64,
+    is_refused: bool,
+    places: Places,
+}
+
 /// A part that is remembered.
 #[derive(Clone)]
 struct Recent {
@@ -87,7 +98,8 @@ impl Default for Secrets {
     fn default() -> Self {
         let items = usize::try_from(CACHE_BYTES / 1024).unwrap_or(usize::MAX);
         let recent = Cache::with_weighter(items, CACHE_BYTES, Weight);
-        Self { recent, spent: Mutex::default(), coming: watch::Sender::default() }
+        let (spent, left) = (Mutex::default(), Mutex::default());
+        Self { recent, spent, left, coming: watch::Sender::default() }
     }
 }
 
@@ -110,6 +122,46 @@ impl Secrets {
         }
     }
 
+    fn lock_left(&self) -> std::sync::MutexGuard<'_, HashMap<String, Vec<Left>>> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// These are kept, and the write of a resource of this version that was to name them was refused, or not answered.
+    pub(super) fn leave(&self, secret: &str, version: u64, is_refused: bool, places: Places) {
+        if places != Places::default() {
+            let left = Left { version, is_refused, places };
+            self.lock_left().entry(secret.to_owned()).or_default().push(left);
+        }
+    }
+
+    /// What was kept for other writes of a resource of this version, and may be named by another.
+    pub(super) fn left(&self, secret: &str, version: u64) -> Vec<Places> {
+        let left = self.lock_left();
+        let left = left.get(secret).into_iter().flatten().filter(|it| it.version == version);
+        left.map(|it| it.places.clone()).collect()
+    }
+
+    /// A resource of this version, which names these, is about to be written, and to name those. What was left is spent if
+    /// no write that names it can take effect any more.
+    pub(super) fn clear_left(&self, secret: &str, version: u64, before: &Places, next: &Places) {
+        let mut all = self.lock_left();
+        let Some(left) = all.get_mut(secret) else { return };
+        let named = |place: &String| before.names(place) || next.names(place);
+        let mut spent = Vec::new();
+        left.retain(|it| {
+            let is_over = it.is_refused || it.version < version;
+            if is_over {
+                spent.extend(it.places.keys().filter(|place| !named(place)).cloned());
+            }
+            !is_over && it.places.keys().any(|place| !next.names(place))
+        });
+        if left.is_empty() {
+            all.remove(secret);
+        }
+        drop(all);
+        self.spend(secret, spent);
+    }
+
     /// Parts that are about to be written. A watch may bring the resource before that: whoever wants them then
     /// waits, and asks nobody.
     pub(super) fn expect(&self, secret: &str, fresh: &Fresh) -> Coming<'_> {
@@ -121,6 +173,7 @@ impl Secrets {
     /// The Secret is gone, or about to go.
     pub(super) fn forget(&self, secret: &str) {
         self.lock().remove(secret);
+        self.lock_left().remove(secret);
     }
 }
 
@@ -221,10 +274,7 @@ impl Place {
         in_force: &Places,
     ) -> Result<BTreeMap<String, Value>, CallError> {
         let found = find(self.secrets().get(secret)).await?.and_then(|secret| secret.data);
-        let named = |place: &String| {
-            [&in_force.order, &in_force.rest].iter().any(|named| named.as_ref() == Some(place))
-        };
-        let strays = found.unwrap_or_default().into_keys().filter(|place| !named(place));
+        let strays = found.unwrap_or_default().into_keys().filter(|place| !in_force.names(place));
         Ok(strays.map(|place| (place, Value::Null)).collect())
     }
 

@@ -159,6 +159,7 @@ impl Place {
         let name = self.name(&record.key);
         let kind = Kind::of(&record.key);
         let outgoing = self.outgoing(record, Some(before)).await?;
+        self.secrets.clear_left(&name, before.version, &before.places, &outgoing.places);
         if !outgoing.fresh.is_empty() {
             let labels = self.labels(&record.key);
             let owner = owner(kind, &name, &before.uid);
@@ -170,7 +171,12 @@ impl Place {
             if let Err(CallError::Invalid(said)) = kept {
                 return Err(self.make_room(before, said).await?);
             }
-            kept?;
+            if let Err(error) = kept {
+                // No write names them: they may be there all the same.
+                let fresh = outgoing.fresh.iter().map(|(place, _)| place.clone());
+                self.secrets.spend(&name, fresh.filter(|_| !error.is_refusal()));
+                return Err(error.into());
+            }
             coming.kept();
         }
         let patch = Patch::Merge(json!({
@@ -180,22 +186,25 @@ impl Place {
         let resources = self.resources(kind);
         match call(resources.patch_status(&name, &PatchParams::default(), &patch)).await {
             Ok(written) => {
-                let stale = before.places.without(&outgoing.places);
-                self.secrets.spend(&name, stale);
+                self.secrets.spend(&name, before.places.without(&outgoing.places).keys().cloned());
                 Ok(outgoing.entry(record, From::Resource, &written.metadata))
             }
             // Gone, or another's; or ours, and somebody in between has sent it twice.
             Err(CallError::NotFound | CallError::Conflict) => {
-                let fresh: Vec<_> = outgoing.fresh.into_iter().map(|(place, _)| place).collect();
-                if !fresh.is_empty()
+                let new = outgoing.places.without(&before.places);
+                if new != Places::default()
                     && let Ok(now) = self.find(&record.key).await
-                    && now.is_none_or(|now| !now.places.has_any(&fresh))
+                    && now.is_none_or(|now| new.without(&now.places) == new)
                 {
-                    self.secrets.spend(&name, fresh);
+                    self.secrets.spend(&name, new.keys().cloned());
                 }
                 Err(StoreError::Conflict)
             }
-            Err(error) => Err(error.into()),
+            Err(error) => {
+                let new = outgoing.places.without(&before.places);
+                self.secrets.leave(&name, before.version, error.is_refusal(), new);
+                Err(error.into())
+            }
         }
     }
 
@@ -233,22 +242,29 @@ impl Place {
             MAX_CONFIDENTIAL,
         )?;
         let name = self.name(&record.key);
+        let left = before.map(|entry| self.secrets.left(&name, entry.version)).unwrap_or_default();
         let mut fresh = Fresh::new();
-        let mut place = async |part: &str, content: Map<String, Value>, was: Option<&String>| {
+        let mut place = async |part: &str, content: Map<String, Value>, known: Vec<&String>| {
             if content.is_empty() {
                 return Ok(None);
             }
-            if was.is_some() && self.part(&name, was).await?.is_some_and(|old| *old == content) {
-                return Ok(was.cloned());
+            for place in known {
+                if self.part(&name, Some(place)).await?.is_some_and(|old| *old == content) {
+                    return Ok(Some(place.clone()));
+                }
             }
             let place = format!("{part}-{}", unique()?);
             fresh.push((place.clone(), Arc::new(content)));
             Ok::<_, StoreError>(Some(place))
         };
-        let was = before.map(|entry| entry.places.clone()).unwrap_or_default();
+        let known: Vec<&Places> = before.iter().map(|entry| &entry.places).chain(&left).collect();
+        let [orders, rests] = [
+            known.iter().filter_map(|known| known.order.as_ref()).collect(),
+            known.iter().filter_map(|known| known.rest.as_ref()).collect(),
+        ];
         let places = Places {
-            order: place("order", order, was.order.as_ref()).await?,
-            rest: place("rest", rest, was.rest.as_ref()).await?,
+            order: place("order", order, orders).await?,
+            rest: place("rest", rest, rests).await?,
         };
         let since = Since::after(before.and_then(Entry::since), record);
         let written = Written {
@@ -397,22 +413,6 @@ impl Place {
 impl Outgoing {
     fn entry(self, record: &Record, from: From, metadata: &ObjectMeta) -> Entry {
         Entry::new(record, self.places, self.text.into(), from, 0).of(metadata)
-    }
-}
-
-impl Places {
-    fn has_any(&self, places: &[String]) -> bool {
-        [&self.order, &self.rest].into_iter().flatten().any(|place| places.contains(place))
-    }
-
-    /// The places that another does not have.
-    fn without(&self, other: &Self) -> Vec<String> {
-        let pairs = [(&self.order, &other.order), (&self.rest, &other.rest)];
-        pairs
-            .into_iter()
-            .filter(|(ours, theirs)| ours != theirs)
-            .filter_map(|(ours, _)| ours.clone())
-            .collect()
     }
 }
 
