@@ -20,8 +20,10 @@ use crate::ports::{Clock, Run, RunState, StartError, StoreError, Stored};
 use crate::record::{Key, OperationFailure, Phase, Reason, Record, Timestamp};
 use crate::transition::{self, Intent};
 
-/// How long to wait before the store or the runner is asked again after it failed.
+/// How long to wait before the store or the runner is asked again after it failed; twice as long each time, up to
+/// `TROUBLE_MOST`.
 const TROUBLE: Duration = Duration::from_millis(500);
+const TROUBLE_MOST: Duration = Duration::from_secs(8);
 /// How long to wait before a record that another process takes care of is looked at again, unless that
 /// process is heard of first.
 const ELSEWHERE: Duration = Duration::from_secs(5);
@@ -97,6 +99,7 @@ async fn drive(shared: &Arc<Shared>, key: Key, wake: &Notify, new: bool) {
         true => Next::Permit(Arc::clone(&shared.permits)),
         false => Next::Look,
     };
+    let mut failures = 0;
     loop {
         // What waits for something else, or for nothing, keeps no place from others; who looks once more may come back.
         if matches!(next, Next::Over | Next::Await(_)) {
@@ -111,6 +114,7 @@ async fn drive(shared: &Arc<Shared>, key: Key, wake: &Notify, new: bool) {
         shared.tasks.looks(&key);
         // A look is large and short, a wait small and long: thousands of tasks do the latter.
         let looked = Box::pin(look(shared, &key, &mut hands)).await;
+        failures = if looked.is_ok() { 0 } else { failures + 1 };
         next = looked.unwrap_or_else(|error| {
             tracing::warn!(record = %key, %error, "an operation waits for the store or the runner");
             // Somebody has to put it right, or to purge it, which may take long.
@@ -118,9 +122,16 @@ async fn drive(shared: &Arc<Shared>, key: Key, wake: &Notify, new: bool) {
             if is_unreadable {
                 hands.permit = None;
             }
-            Next::Await(Awaited::Time(if is_unreadable { ELSEWHERE } else { TROUBLE }))
+            let pause = if is_unreadable { ELSEWHERE } else { after_failures(failures) };
+            Next::Await(Awaited::Time(pause))
         });
     }
+}
+
+/// How long to wait after so many failures one after the other.
+fn after_failures(count: u32) -> Duration {
+    let doubled = 2_u32.saturating_pow(count.saturating_sub(1));
+    TROUBLE.saturating_mul(doubled).min(TROUBLE_MOST)
 }
 
 async fn wait(shared: &Shared, wake: &Notify, awaited: Awaited) {
@@ -340,7 +351,13 @@ async fn write(
             hands.behind = true;
             return Ok(Next::Look);
         }
-        Err(error) => return Err(error.into()),
+        Err(error) => {
+            // Its run is over, and takes no place from others while that cannot be written.
+            if !release.is_empty() {
+                hands.permit = None;
+            }
+            return Err(error.into());
+        }
     }
     if matches!(next.operation.phase, Phase::Started { .. }) {
         failpoint::hit("after-started").await;
@@ -432,5 +449,19 @@ impl Shared {
             let failure = OperationFailure::new(Reason::WrongShape, words);
             *next = transition::failed(before, failure, false, next.updated_at);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_fails_again_and_again_is_tried_ever_less_often_up_to_a_bound() {
+        let millis = |count| after_failures(count).as_millis();
+        assert_eq!(
+            [1, 2, 3, 4, 5, 6, u32::MAX].map(millis),
+            [500, 1000, 2000, 4000, 8000, 8000, 8000]
+        );
     }
 }

@@ -1,12 +1,21 @@
 //! Runs that wait for their turn: as many are alive at once as may be.
 
+#[path = "support/over.rs"]
+mod over;
 mod support;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use engine::Engine;
+use async_trait::async_trait;
+use engine::ports::{Store, StoreError, Version};
+use engine::record::Record;
 use engine::testing::scripted_runner::Act;
+use engine::testing::{MemoryStore, TestClock};
+use engine::{Engine, Policy, Ports};
 use osb::{Action, Backend, Call, OperationState, Output};
+use over::{Otherwise, Over};
 use serde_json::json;
 use support::{Platform, World, asynchronous, id, operation, provision, query};
 
@@ -157,4 +166,55 @@ async fn a_queue_that_moves_costs_those_who_wait_in_it_no_write() {
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
     assert_eq!(world.runner.begun().len(), 80);
+}
+
+/// Lets no outcome of one instance in, and counts how often it was tried.
+struct Refusing {
+    inner: Arc<MemoryStore>,
+    tried: Arc<AtomicUsize>,
+}
+
+#[async_trait]
+impl Otherwise for Refusing {
+    fn inner(&self) -> &MemoryStore {
+        &self.inner
+    }
+
+    async fn write(
+        &self,
+        record: Arc<Record>,
+        expected: Option<&Version>,
+    ) -> Result<Version, StoreError> {
+        if !record.is_busy() && record.key.instance().as_str() == "refused" {
+            self.tried.fetch_add(1, Ordering::Relaxed);
+            return Err(StoreError::Unavailable("a webhook denies it".to_owned()));
+        }
+        self.inner.write(record, expected).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outcome_that_is_not_let_in_takes_no_place_from_others_and_is_tried_ever_less_often() {
+    let world = World::default();
+    let tried = Arc::<AtomicUsize>::default();
+    let (inner, count) = (Arc::clone(&world.store), Arc::clone(&tried));
+    let engine = Engine::new(
+        Policy { max_runs: 1, ..Policy::default() },
+        Ports {
+            store: Arc::new(Over(Refusing { inner, tried: count })),
+            runner: Arc::new(world.runner.clone()),
+            clock: Arc::new(TestClock::default()),
+            observer: Arc::new(()),
+        },
+    );
+    engine.set_offer(support::offer()).await.unwrap();
+    ordered(&engine, "refused").await;
+    let other = ordered(&engine, "other").await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let call = Call::default();
+    let last = engine.instance_last_operation(&call, &id("other"), query(&other)).await.unwrap();
+    assert_eq!(last.state, OperationState::Succeeded, "{last:?}");
+    // After 0.5, 1.5, 3.5, 7.5 and 15.5 s, and then each 8.
+    let tried = tried.load(Ordering::Relaxed);
+    assert!((8..=12).contains(&tried), "it was tried {tried} times in a minute");
 }

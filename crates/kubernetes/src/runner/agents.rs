@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::{Api, ListParams, PostParams};
+use kube::api::{Api, ListParams, ObjectMeta, PostParams};
 use serde_json::json;
 use tokio::sync::Mutex;
 
@@ -28,7 +28,7 @@ pub(crate) const AGENT: &str = "manciple.dev/agent";
 const KEEPS_AGENT: &str = "agent";
 /// How old an agent of another version is before it may go: its next run may be under way.
 const OLD: Duration = Duration::from_secs(60 * 60);
-/// The most that are looked at at once.
+/// The most that are looked at in one page.
 const PAGE: u32 = 20;
 /// How often the ConfigMap is looked for while a pod says that it is missing.
 const LOOK: Duration = Duration::from_secs(3);
@@ -138,30 +138,45 @@ impl Shared {
     async fn tidy_agents_of(&self, namespace: &str, old: Duration) -> Result<usize, CallError> {
         let ours = self.delivery.config_map().map(PackedAgent::name);
         let selector = format!("{}={KEEPS_AGENT}", names::KEEPS);
-        let maps = ListParams::default().labels(&selector).limit(PAGE);
+        let mut maps = ListParams::default().labels(&selector).limit(PAGE);
         let mut left = 0;
-        for map in call(self.config_maps(namespace).list_metadata(&maps)).await? {
-            let Some(name) = map.metadata.name.filter(|name| Some(name.as_str()) != ours) else {
-                continue;
-            };
-            let made = map.metadata.creation_timestamp.map_or(0, |time| time.0.as_second());
-            let age = self.now().saturating_sub(made);
-            let users = ListParams::default().labels(&format!("{AGENT}={name}")).limit(1);
-            let young = u64::try_from(age).is_ok_and(|age| age < old.as_secs());
-            if young
-                || call(self.jobs(namespace).list_metadata(&users)).await?.iter().next().is_some()
-            {
-                left += 1;
-                continue;
+        loop {
+            let page = call(self.config_maps(namespace).list_metadata(&maps)).await?;
+            for map in page.items {
+                if map.metadata.name.as_deref() != ours {
+                    left += usize::from(self.stays(namespace, map.metadata, old).await?);
+                }
             }
-            let params = in_background(map.metadata.uid, None);
-            match call(self.config_maps(namespace).delete(&name, &params)).await {
-                Ok(_) => tracing::info!(config_map = name, "an agent that no Job uses was removed"),
-                Err(CallError::NotFound | CallError::Conflict) => {}
-                Err(error) => return Err(error),
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => maps = maps.continue_token(&token),
+                None => return Ok(left),
             }
         }
-        Ok(left)
+    }
+
+    /// Removes the ConfigMap of an agent that is `old` and that no Job uses; whether it is another.
+    async fn stays(
+        &self,
+        namespace: &str,
+        map: ObjectMeta,
+        old: Duration,
+    ) -> Result<bool, CallError> {
+        let Some(name) = map.name else { return Ok(false) };
+        let made = map.creation_timestamp.map_or(0, |time| time.0.as_second());
+        let age = u64::try_from(self.now().saturating_sub(made));
+        if age.is_ok_and(|age| age < old.as_secs()) {
+            return Ok(true);
+        }
+        let users = ListParams::default().labels(&format!("{AGENT}={name}")).limit(1);
+        if !call(self.jobs(namespace).list_metadata(&users)).await?.items.is_empty() {
+            return Ok(true);
+        }
+        match call(self.config_maps(namespace).delete(&name, &in_background(map.uid, None))).await {
+            Ok(_) => tracing::info!(config_map = name, "an agent that no Job uses was removed"),
+            Err(CallError::NotFound | CallError::Conflict) => {}
+            Err(error) => return Err(error),
+        }
+        Ok(false)
     }
 
     fn config_maps(&self, namespace: &str) -> Api<ConfigMap> {

@@ -105,7 +105,8 @@ impl Shared {
 
     /// What is known of a run; if that is its end, and nothing was reported, as the server has it now: two
     /// watches are not equally quick, and the Job's may say that all is over before the pod's says how. So with one that
-    /// is to be ended because it does not begin: a watch whose connection is dead says nothing, for a minute.
+    /// is to be ended because it does not begin: a watch whose connection is dead says nothing, for a minute; and with one
+    /// that is to be ended because its pod is gone: a list may be older than a pod that was heard of otherwise.
     pub(super) async fn sure(&self, name: &RunName) -> Result<Seen, CallError> {
         let seen = self.known.get(name);
         let over = |seen: &Seen| {
@@ -115,7 +116,7 @@ impl Shared {
                     | Standing::Halted
                     | Standing::TimedOut(_)
                     | Standing::NeverBegan(_)
-                    | Standing::ToEnd(Ended::Hopeless(_))
+                    | Standing::ToEnd(Ended::Hopeless(_) | Ended::Lost(_))
             )
         };
         if over(&seen) {

@@ -9,9 +9,9 @@ use kube::api::LogParams;
 use osb::{Failure, Output};
 
 use super::manifest::BROKER_CONTAINER;
-use super::seen::Ended;
+use super::seen::{Ended, SeenPod};
 use super::stage::End;
-use super::standing::{Standing, taken_away};
+use super::standing::{Standing, reported, taken_away};
 use super::watch::Seen;
 use super::{CHANGED, Shared};
 use crate::calls::{self, CallError, there};
@@ -54,12 +54,11 @@ impl Shared {
         let sealed = match Message::parse(message) {
             Ok(Message::Sealed(sealed)) => sealed,
             Ok(Message::Logged(logged)) => {
-                let log = match self.whole_log(seen).await {
+                let pod = with_report(&seen.pods);
+                let log = match self.whole_log(pod).await {
                     Ok(log) => log,
                     // It went with the pod.
-                    Err(CallError::NotFound) if seen.pods.first().is_none_or(|pod| pod.gone) => {
-                        None
-                    }
+                    Err(CallError::NotFound) if pod.is_none_or(|pod| pod.gone) => None,
                     Err(error) => {
                         tracing::warn!(run = %name, %error, "the report of a run cannot be read");
                         return self.without_log(name, end, &error).await.map(Err);
@@ -180,18 +179,24 @@ impl Shared {
                 seen.pods.extend(found.into_iter().flatten());
             }
         }
-        let Some(log) = there(self.whole_log(&seen).await)?.flatten() else { return Ok(None) };
+        let pod = with_report(&seen.pods);
+        let Some(log) = there(self.whole_log(pod).await)?.flatten() else { return Ok(None) };
         let lines = log.split_inclusive('\n').filter(|line| Line::parse(line).is_none());
         Ok(Some(lines.collect()))
     }
 
-    async fn whole_log(&self, seen: &Seen) -> Result<Option<String>, CallError> {
-        let Some(pod) = seen.pods.first() else { return Ok(None) };
+    async fn whole_log(&self, pod: Option<&SeenPod>) -> Result<Option<String>, CallError> {
+        let Some(pod) = pod else { return Ok(None) };
         let (container, limit_bytes) = (Some(BROKER_CONTAINER.to_owned()), Some(LOG_BYTES));
         let params = LogParams { container, limit_bytes, ..LogParams::default() };
         let log = calls::log(&self.pods(&pod.namespace), &pod.name, &params).await?;
         Ok(log.map(|log| String::from_utf8_lossy(&log).into_owned()))
     }
+}
+
+/// The pod that has reported; of those of which none has, the first.
+fn with_report(pods: &[SeenPod]) -> Option<&SeenPod> {
+    pods.iter().find(|pod| reported(pod).is_some()).or(pods.first())
 }
 
 /// Why there is no report, in words.

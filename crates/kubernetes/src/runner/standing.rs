@@ -105,7 +105,7 @@ fn pod_words(pods: &[SeenPod]) -> String {
 }
 
 /// What the broker's container left, if the agent left it.
-fn reported(pod: &SeenPod) -> Option<&End> {
+pub(super) fn reported(pod: &SeenPod) -> Option<&End> {
     match &pod.stage {
         Stage::Ended(end) if end.message.is_some() => Some(end),
         _ => None,

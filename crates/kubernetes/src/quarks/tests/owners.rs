@@ -177,12 +177,7 @@ fn what_is_there_is_written_over_taken_away_or_refused_by_whose_it_is() {
             [OWNED; 2],
             ["nothing", OWNED],
         ),
-        (
-            "its own, which somebody has said",
-            beside("u"),
-            ["replace 7"; 2],
-            ["nothing", "replace 7"],
-        ),
+        ("its own, which somebody has said", beside("u"), ["replace 7"; 2], ["replace 7"; 2]),
     ] {
         for (owned, expected) in [(true, owned), (false, free)] {
             for (value, expected) in ["is", "new"].into_iter().zip(expected) {

@@ -23,7 +23,13 @@ use super::{MADE, job, pod};
 use crate::server_time::ServerTime;
 
 /// A clock that is set.
-struct Set(AtomicI64);
+pub(super) struct Set(AtomicI64);
+
+impl Set {
+    pub(super) fn at(second: i64) -> Arc<Self> {
+        Arc::new(Self(AtomicI64::new(second)))
+    }
+}
 
 #[async_trait]
 impl Clock for Set {
@@ -61,7 +67,7 @@ fn server(is_there: &Arc<AtomicBool>, of_log: Option<u16>) -> Client {
 }
 
 /// The runs of a broker, which are known of by nothing but what a test says.
-async fn runs(client: &Client, clock: &Arc<Set>) -> Shared {
+pub(super) async fn runs(client: &Client, clock: &Arc<Set>) -> Shared {
     let settings = JobSettings::new("n", "b", "image", "agent");
     let (client, time) = ServerTime::by(Arc::clone(clock) as _, client, "n");
     Shared {
@@ -87,7 +93,7 @@ async fn runs(client: &Client, clock: &Arc<Set>) -> Shared {
 }
 
 /// What of its report is no more than where it is.
-fn ended_at(second: i64) -> End {
+pub(super) fn ended_at(second: i64) -> End {
     let digest = "0f".repeat(32);
     End {
         message: Some(format!("MANCIPLE1 logged a5f0123456789abc {digest} 100000")),

@@ -1,5 +1,6 @@
 //! What is seen and what it means, by what API servers wrote: 1.20 where nothing else is said.
 
+mod asked;
 mod kinds;
 mod known;
 mod logs;
@@ -19,6 +20,10 @@ const MADE: i64 = 1_795_284_000;
 const REPORT: &str = "MANCIPLE1 sealed a5f0123456789abc AAAA";
 
 fn job(more: &Value) -> SeenJob {
+    SeenJob::of(&serde_json::from_value::<Job>(job_object(more)).unwrap()).unwrap()
+}
+
+fn job_object(more: &Value) -> Value {
     let mut job = json!({
         "metadata": {
             "name": "run-1", "namespace": "n", "uid": "job", "resourceVersion": "10",
@@ -29,13 +34,17 @@ fn job(more: &Value) -> SeenJob {
         "status": {"active": 1, "startTime": "2026-11-21T18:00:00Z"},
     });
     merge(&mut job, more);
-    SeenJob::of(&serde_json::from_value::<Job>(job).unwrap()).unwrap()
+    job
 }
 
 /// A pod with this status, called after its age: `a` is older than `b`.
 fn pod(name: &str, status: &Value) -> SeenPod {
+    SeenPod::of(&serde_json::from_value::<Pod>(pod_object(name, status)).unwrap()).unwrap()
+}
+
+fn pod_object(name: &str, status: &Value) -> Value {
     let second = u32::from(name.as_bytes()[0] - b'a');
-    let pod = json!({
+    json!({
         "metadata": {
             "name": format!("run-1-{name}"), "namespace": "n", "uid": name, "resourceVersion": "20",
             "creationTimestamp": format!("2026-11-21T18:00:0{second}Z"),
@@ -43,8 +52,7 @@ fn pod(name: &str, status: &Value) -> SeenPod {
         },
         "spec": {"nodeName": "node-1", "containers": []},
         "status": status,
-    });
-    SeenPod::of(&serde_json::from_value::<Pod>(pod).unwrap()).unwrap()
+    })
 }
 
 fn deleted(mut pod: SeenPod) -> SeenPod {
