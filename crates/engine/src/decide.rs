@@ -108,6 +108,10 @@ pub(crate) const UNASKED: &str = "its work goes on, and cannot be asked after: "
 /// somebody who removes a run by hand while nobody looks.
 pub const SHORT: Duration = Duration::from_secs(2);
 
+/// So long what was told of a run stands before something else is told: a broker may say another thing many times a second,
+/// and each is a write. The last that it said is told in the end.
+pub const TOLD: Duration = Duration::from_secs(2);
+
 /// What to do next.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Step {
@@ -196,7 +200,11 @@ fn attempt(policy: &Policy, state: &State<'_>, now: Timestamp) -> Step {
         RunState::Running { progress: Some(said) }
             if record.operation.progress.as_deref().unwrap_or_default() != said =>
         {
-            write(transition::progressed(record, said, now), vec![])
+            let is_told = record.operation.progress.is_some();
+            match is_told && now < record.updated_at.plus(TOLD) {
+                true => Step::Wait(run),
+                false => write(transition::progressed(record, said, now), vec![]),
+            }
         }
         RunState::Running { .. } => Step::Wait(run),
         RunState::Lost { why } => lost(policy, state, why, now),

@@ -7,7 +7,7 @@ mod support;
 use std::time::Duration;
 
 use engine::Policy;
-use engine::decide::{Around, Parent, RefusedStart, STARTS, State, Step, decide};
+use engine::decide::{Around, Parent, RefusedStart, STARTS, State, Step, TOLD, decide};
 use engine::names::RunName;
 use engine::policy::{OnBound, OnLost};
 use engine::ports::{RunFailure, RunState, Store};
@@ -141,10 +141,28 @@ async fn what_is_told_of_a_run_is_told_as_long_as_it_holds() {
         ended(FailureKind::Failed),
         RunState::Lost { why: "gone".to_owned() },
     ];
+    let later = NOW.plus(TOLD);
     for state in [says("")].into_iter().chain(ends) {
-        let next = written(decide(&policy, &seen(&told, state.clone()), NOW));
+        let next = written(decide(&policy, &seen(&told, state.clone()), later));
         assert_eq!(next.operation.progress, None, "{state:?}");
     }
+}
+
+/// A broker may say another thing many times a second.
+#[tokio::test(start_paused = true)]
+async fn what_was_told_of_a_run_stands_for_a_moment_and_then_the_last_is_told() {
+    let policy = Policy::default();
+    let says = |said: &str| RunState::Running { progress: Some(said.to_owned()) };
+    let first = written(decide(&policy, &seen(&started(creating().await), says("1 %")), NOW));
+    assert_eq!(first.operation.progress.as_deref(), Some("1 %"), "at once");
+    let until = NOW.plus(TOLD);
+    for (at, said) in [(NOW, "2 %"), (Timestamp(until.0 - 1), "3 %")] {
+        assert_eq!(decide(&policy, &seen(&first, says(said)), at), Step::Wait(run(&first)));
+    }
+    let next = written(decide(&policy, &seen(&first, says("4 %")), until));
+    assert_eq!(next.operation.progress.as_deref(), Some("4 %"));
+    let ended = seen(&first, RunState::Finished(Ok(Output::default())));
+    assert_eq!(written(decide(&policy, &ended, NOW)).operation.phase, Phase::Succeeded, "at once");
 }
 
 /// Builds before kept what an operation waits for as if its broker had said so.
