@@ -89,7 +89,8 @@ pub struct Order {
     #[serde(default = "output_limit")]
     pub output_limit: usize,
     /// How much of what it prints on stderr is written to the log, in bytes: half of it from the
-    /// beginning. Default: 256 KiB; at most 2 MiB.
+    /// beginning, half from the end. Default: 256 KiB. With what runtimes add to lines at most 2 MiB are
+    /// written, of which half is for the end.
     #[serde(default = "log_limit")]
     pub log_limit: usize,
     /// What the report is sealed to.
@@ -108,7 +109,8 @@ pub enum GivenFile {
     Work,
     /// The state that the broker left.
     State,
-    /// The binding that is removed: never given to the broker, and not to be shown.
+    /// The binding that is removed: no part of the broker's request, and not to be shown. A broker can
+    /// read it where it stays mounted ([`Order::given_dir`]): it made it itself.
     Removes,
 }
 

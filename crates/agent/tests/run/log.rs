@@ -30,12 +30,48 @@ fn a_flood_on_stderr_is_kept_at_both_ends() {
 
 #[test]
 fn a_flood_of_empty_lines_does_not_fill_the_file_of_a_container_runtime() {
-    let pod = Pod::new("yes '' | head -c 10000000 >&2; echo '{}'");
-    let order = agent::Order { log_limit: 10_000_000, ..pod.order() };
+    let pod = Pod::new("yes '' | head -c 10000000 >&2; echo the very end >&2; echo '{}'");
+    let order = agent::Order { log_limit: 20_000_000, ..pod.order() };
     let ended = pod.run(&order);
     ended.output();
     assert!(ended.log.lines().count() < 40_000);
-    assert!(ended.log.ends_with("[the rest is left out]\n"));
+    assert!(ended.log.contains("\n[some of it left out]\n"));
+    assert!(ended.log.ends_with("\nthe very end\n"));
+}
+
+/// What comes first takes no room from the end, whether it is shown as it comes or when the broker has ended.
+#[test]
+fn both_ends_are_shown_whatever_lines_are_between() {
+    const USUAL: usize = 256 * 1024;
+    const LARGEST: usize = 2 * 1024 * 1024;
+    let ordinary = format!("yes {}", "o".repeat(60));
+    for (name, prints, bytes, limit) in [
+        ("empty lines", "yes ''", 10_000_000, USUAL),
+        ("empty lines, all of which are kept", "yes ''", 200_000, USUAL),
+        ("lines of one character", "yes x", 10_000_000, USUAL),
+        ("lines of three characters", "yes abc", 10_000_000, USUAL),
+        ("empty lines at the largest limit", "yes ''", 10_000_000, LARGEST),
+        ("ordinary lines at the largest limit", &ordinary, 10_000_000, LARGEST),
+        ("ordinary lines, all of which are kept", &ordinary, 1_500_000, LARGEST),
+        ("one line without an end", "yes x | tr -d '\\n'", 10_000_000, LARGEST),
+    ] {
+        for action in [Action::Provision, Action::Bind] {
+            let pod = Pod::new(&format!(
+                "echo the very beginning >&2; {prints} | head -c {bytes} >&2
+                 echo >&2; echo the very end >&2; exit 1"
+            ));
+            let (order, _) = pod.order_of(&run(action, &[]));
+            let ended = pod.run(&agent::Order { log_limit: limit, ..order });
+            ended.failure();
+            let (log, lines) = (&ended.log, ended.log.lines().count());
+            assert!(log.starts_with("the very beginning\n"), "{name}, {action}");
+            assert!(log.ends_with("\nthe very end\n"), "{name}, {action}");
+            assert!(log.contains("left out]\n"), "{name}, {action}");
+            // The newline of each line is among the 64 bytes that it is taken to cost.
+            let taken = log.len() + 63 * lines;
+            assert!(taken < LARGEST + 1024, "{name}, {action}: {taken}");
+        }
+    }
 }
 
 #[test]

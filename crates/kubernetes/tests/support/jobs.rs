@@ -69,6 +69,11 @@ impl Jobs {
         lines.unwrap_or_default().lines().count()
     }
 
+    /// Puts an empty file into the ledger, for a broker that waits for it.
+    pub(crate) fn put(&self, name: &str) {
+        std::fs::write(self.ledger.join(name), "").unwrap();
+    }
+
     pub(crate) async fn pods_of(&self, run: &RunName) -> Vec<Pod> {
         let of = ListParams::default().labels(&format!("manciple.dev/run={run}"));
         self.cluster.api::<Pod>().list(&of).await.unwrap().items

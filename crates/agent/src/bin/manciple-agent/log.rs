@@ -7,6 +7,9 @@
 //!
 //! Credentials and state that a broker makes are known only when it has ended. A run that can make
 //! some is not shown before: see [`Log::new`].
+//!
+//! A container runtime writes something beside each line, so that many short ones take more than the
+//! limit. Half of what the pod's log may grow by is kept for the end, which says what went wrong.
 
 use std::collections::VecDeque;
 use std::io::Write;
@@ -23,9 +26,9 @@ const MAX_LINE: usize = 4 * 1024;
 
 /// What is written as one line at most, in bytes.
 const MAX_SHOWN_LINE: usize = 8 * 1024;
-/// The most that the pod's log grows by, in bytes. With a report it stays under the 10 MiB at which a
-/// kubelet begins another file.
-const MAX_SHOWN: usize = 2 * 1024 * 1024;
+/// The most that the pod's log grows by for the beginning, in bytes, and again for the end. With a
+/// report it stays under the 10 MiB at which a kubelet begins another file.
+const MAX_SHOWN_HALF: usize = 1024 * 1024;
 /// What a container runtime writes beside each line.
 const LINE_COST: usize = 64;
 
@@ -42,7 +45,7 @@ pub(crate) struct Log {
     live: Option<Redactor>,
     /// Whether what was shown last ends in the middle of a line.
     within_line: bool,
-    /// What the pod's log may still grow by, in bytes; `None` once that was said.
+    /// What the pod's log may still grow by before the end, in bytes; `None` once a line had no room.
     room: Option<usize>,
 }
 
@@ -57,7 +60,7 @@ impl Log {
             printed: 0,
             live,
             within_line: false,
-            room: Some(MAX_SHOWN),
+            room: Some(MAX_SHOWN_HALF),
         }
     }
 
@@ -85,7 +88,7 @@ impl Log {
             self.head.extend(tail);
             self.show_lines(redactor);
             let rest = self.piece(self.head.len(), redactor);
-            self.show(&rest);
+            self.show_end(&[&rest]);
             return redactor.redact(&String::from_utf8_lossy(&self.head)).into_owned();
         }
         let left_out = self.printed - kept;
@@ -96,17 +99,16 @@ impl Log {
         let cut = if self.within_line { Cut::Both } else { Cut::End };
         let rest = text::without_half_a_character(&self.head[self.shown..]);
         let rest = redactor.redact_cut(&rest, Some(cut)).into_owned();
-        for shown in [&rest, &note, &end] {
-            self.show(shown);
-        }
+        self.show_end(&[&rest, &note, &end]);
         let head = text::without_half_a_character(&self.head);
         let head = redactor.redact_cut(&head, Some(Cut::End));
         format!("{head}\n{note}\n{end}")
     }
 
-    /// Shows what of the head is whole lines, or too long to wait for the end of its line.
+    /// Shows what of the head is whole lines, or too long to wait for the end of its line, as long as
+    /// there is room.
     fn show_lines(&mut self, redactor: &Redactor) {
-        loop {
+        while self.room.is_some() {
             let rest = &self.head[self.shown..];
             let line = rest.iter().take(MAX_LINE).position(|&byte| byte == b'\n');
             let end = match line {
@@ -116,8 +118,9 @@ impl Log {
             };
             let piece = self.piece(end, redactor);
             // The end of a long line may be all that is left of it.
-            if !(self.within_line && piece.is_empty()) {
-                self.show_line(&piece);
+            let is_shown = self.within_line && piece.is_empty();
+            if !is_shown && !self.show_line(&piece) {
+                return;
             }
             self.within_line = line.is_none();
             self.shown = if line.is_some() { end + 1 } else { end };
@@ -137,31 +140,58 @@ impl Log {
         redactor.redact_cut(&piece, cut).into_owned()
     }
 
-    /// Writes what is redacted. A log that nobody takes keeps no run from its end.
-    fn show(&mut self, text: &str) {
-        text.lines().for_each(|line| self.show_line(line));
+    /// Writes a line of the head, a long one as several; `false` if there is no room for it.
+    fn show_line(&mut self, line: &str) -> bool {
+        let taken: usize = pieces(line).map(cost).sum();
+        self.room = self.room.and_then(|room| room.checked_sub(taken));
+        if self.room.is_some() {
+            pieces(line).for_each(write_line);
+        }
+        self.room.is_some()
     }
 
-    /// Writes a line, a long one as several.
-    fn show_line(&mut self, line: &str) {
-        let mut rest = line;
-        loop {
-            let (piece, after) = rest.split_at(rest.floor_char_boundary(MAX_SHOWN_LINE));
-            self.write_line(&escape(piece));
-            rest = after;
-            if rest.is_empty() {
-                return;
+    /// Writes what was not shown so far: all of it, or as many of its last lines as there is room for.
+    fn show_end(&self, texts: &[&str]) {
+        let room = self.room.unwrap_or(0) + MAX_SHOWN_HALF;
+        let (mut shown, mut taken, mut is_cut) = (VecDeque::new(), 0, false);
+        for piece in texts.iter().flat_map(|text| text.lines()).flat_map(pieces) {
+            taken += cost(piece);
+            shown.push_back(piece);
+            while taken > room
+                && let Some(left_out) = shown.pop_front()
+            {
+                taken -= cost(left_out);
+                is_cut = true;
             }
         }
+        if is_cut {
+            write_line("[some of it left out]");
+        }
+        shown.into_iter().for_each(write_line);
     }
+}
 
-    fn write_line(&mut self, line: &str) {
-        let Some(room) = self.room else { return };
-        self.room = room.checked_sub(line.len() + LINE_COST);
-        let line = if self.room.is_some() { line } else { "[the rest is left out]" };
-        printed(line.len() + 1);
-        let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
-    }
+/// A line as it is written: a long one in several pieces.
+fn pieces(line: &str) -> impl Iterator<Item = &str> {
+    let mut rest = Some(line);
+    std::iter::from_fn(move || {
+        let line = rest?;
+        let (piece, after) = line.split_at(line.floor_char_boundary(MAX_SHOWN_LINE));
+        rest = (!after.is_empty()).then_some(after);
+        Some(piece)
+    })
+}
+
+/// What a line takes of the room, in bytes.
+fn cost(line: &str) -> usize {
+    escape(line).len() + LINE_COST
+}
+
+/// Writes what is redacted. A log that nobody takes keeps no run from its end.
+fn write_line(line: &str) {
+    let line = escape(line);
+    printed(line.len() + 1);
+    let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
 }
 
 /// Where a piece can end: between characters.

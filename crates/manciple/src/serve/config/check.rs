@@ -14,6 +14,8 @@ use crate::serve::cluster::Cluster;
 
 /// The most of a broker's output that a pod's log brings home, in bytes; sealed it takes half as much again.
 const MOST_IN_A_LOG: usize = 4 * 1024 * 1024;
+/// The most of its stderr that an agent writes there, in bytes, with what runtimes add to lines.
+const MOST_OF_STDERR: usize = 2 * 1024 * 1024;
 /// A catalog that is read more often is read all the time.
 const LEAST_REFRESH: Duration = Duration::from_secs(1);
 /// In less no pod begins, and every run would fail: it is kept in whole seconds.
@@ -109,13 +111,16 @@ impl Config {
     /// What is large comes home in a pod's log, beside what else is in it.
     fn pod_limits(&self) -> impl Iterator<Item = String> {
         let broker = &self.broker;
-        let given = [("output_limit", broker.output_limit), ("log_limit", broker.log_limit)];
+        let given = [
+            ("output_limit", broker.output_limit, MOST_IN_A_LOG),
+            ("log_limit", broker.log_limit, MOST_OF_STDERR),
+        ];
         let on_a_cluster = self.kubernetes.is_some();
-        given.into_iter().filter(move |(_, given)| on_a_cluster && *given > Some(MOST_IN_A_LOG)).map(
-            |(member, _)| {
+        let is_too_much = move |given: Option<usize>, most| on_a_cluster && given > Some(most);
+        given.into_iter().filter(move |(_, given, most)| is_too_much(*given, *most)).map(
+            |(member, _, most)| {
                 format!(
-                    "broker.{member}: must be {MOST_IN_A_LOG} at most on a cluster: a kubelet keeps 10 MiB of a pod's \
-                     log"
+                    "broker.{member}: must be {most} at most on a cluster: a kubelet keeps 10 MiB of a pod's log"
                 )
             },
         )
@@ -284,6 +289,11 @@ mod tests {
                 "{kubernetes: {}, broker: {output_limit: 4194305}}",
                 "broker.output_limit",
                 "4194304 at most on a cluster",
+            ),
+            (
+                "{kubernetes: {}, broker: {log_limit: 2097153}}",
+                "broker.log_limit",
+                "2097152 at most on a cluster",
             ),
             ("operations: {max_runs: 0}", "operations.max_runs", zero),
             ("operations: {max_in_progress: 0}", "operations.max_in_progress", zero),
@@ -504,6 +514,8 @@ mod tests {
             "catalog: {refresh: 0s}",
             "catalog: {refresh: 1s}",
             "broker: {log_limit: 0, grace: 0s}",
+            "broker: {log_limit: 2097153}",
+            "{kubernetes: {image: x}, broker: {output_limit: 4194304, log_limit: 2097152}}",
             "broker: {capabilities: [update]}",
             "{kubernetes: {image: x}, broker: {capabilities: [update]}, catalog: {file: c.json}}",
             "kubernetes: {brokers: together}",
