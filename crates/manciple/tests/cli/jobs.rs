@@ -168,7 +168,10 @@ fn it_is_waited_for_the_run_that_the_trigger_made() {
         json!([{"type": "Waiting", "status": "True", "message": format!("for{CLEAR} secret/a")}]);
     let untaken = with(object("now", &[], &[(1, "Completed")]), "/status/conditions", waits);
     let going = object("manual", &[2], &[(1, "Completed")]);
-    for (reason, code) in [("Completed", 0), ("BackoffLimitExceeded", 1)] {
+    // What had no Job has no log.
+    for (reason, code, has_log) in
+        [("Completed", 0, false), ("BackoffLimitExceeded", 1, true), ("JobRefused", 1, false)]
+    {
         let ended = object("manual", &[], &[(1, "Completed"), (2, reason)]);
         let states = [before.clone(), untaken.clone(), going.clone(), ended];
         let run = Cluster::read_as(&states).run(&["run", "backup", "--wait"]);
@@ -181,14 +184,10 @@ fn it_is_waited_for_the_run_that_the_trigger_made() {
         {
             assert!(run.stdout.lines().any(|found| found == line), "{line}: {run:?}");
         }
-        let failed = run
-            .stderr
-            .contains("error: run 2 of QuarksJob backup failed: BackoffLimitExceeded: said");
-        assert_eq!(failed, code == 1, "{run:?}");
-        assert_eq!(
-            run.stderr.contains("hint: read its log: manciple job logs backup --run 2"),
-            code == 1
-        );
+        let failed = format!("error: run 2 of QuarksJob backup failed: {reason}: said");
+        assert_eq!(run.stderr.contains(&failed), code == 1, "{run:?}");
+        let hint = "hint: read its log: manciple job logs backup --run 2";
+        assert_eq!(run.stderr.contains(hint), has_log, "{run:?}");
         assert!(!run.stderr.contains('\u{1b}') && !run.stdout.contains('\u{1b}'), "{run:?}");
         let run = Cluster::read_as(&states).run(&["run", "backup", "-o", "json"]);
         let said: Value = serde_json::from_str(&run.stdout).unwrap();
