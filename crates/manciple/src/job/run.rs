@@ -78,7 +78,11 @@ fn spec(inputs: &[Input]) -> Value {
 /// Somebody's `now` stands already. One run is made of both, so they have to mean the same.
 fn join(cluster: &Cluster, view: &View, inputs: &[Input]) -> Result<(), Failure> {
     let subject = cluster.subject(&view.name);
-    if !inputs.is_empty() && view.inputs != json!(inputs) {
+    let is_same = match &view.inputs {
+        Value::Null => inputs.is_empty(),
+        theirs => *theirs == json!(inputs),
+    };
+    if !is_same {
         let message = format!("somebody has triggered {subject} already, with other inputs");
         let look = cluster.command("history", &view.name);
         return Err(Failure::new(Exit::Refused, message)

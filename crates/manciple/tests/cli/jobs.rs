@@ -235,18 +235,22 @@ fn somebodys_trigger_is_shared_if_it_means_the_same() {
     let stands = object("now", &[], &[]);
     let inputs = json!([{"name": "A", "value": "1"}]);
     let with_inputs = with(stands.clone(), "/spec/trigger/inputs", inputs);
-    for (state, input, code) in [
-        (&stands, None, 0),
-        (&with_inputs, Some("A=1"), 0),
-        (&with_inputs, Some("A=2"), 4),
-        (&stands, Some("A=1"), 4),
+    let with_none = with(stands.clone(), "/spec/trigger/inputs", json!([]));
+    for (name, state, input, code) in [
+        ("none at all", &stands, None, 0),
+        ("theirs are an empty list", &with_none, None, 0),
+        ("the same", &with_inputs, Some("A=1"), 0),
+        ("other values", &with_inputs, Some("A=2"), 4),
+        ("ours, and none of theirs", &stands, Some("A=1"), 4),
+        ("theirs, and none of ours", &with_inputs, None, 4),
     ] {
         let cluster = Cluster::read_as(std::slice::from_ref(state));
         let mut arguments = vec!["run", "backup", "--no-wait"];
         arguments.extend(input.into_iter().flat_map(|input| ["--input", input]));
         let run = cluster.run(&arguments);
-        assert_eq!((run.code, cluster.patches().len()), (code, 0), "{run:?}");
-        assert!(run.stderr.contains("has triggered QuarksJob backup already"), "{run:?}");
+        assert_eq!((run.code, cluster.patches().len()), (code, 0), "{name}: {run:?}");
+        let words = "has triggered QuarksJob backup already";
+        assert!(run.stderr.contains(words), "{name}: {run:?}");
     }
 }
 
