@@ -17,7 +17,10 @@
 
 use std::collections::HashSet;
 
-use agent::{GATHERING_VARIABLE, Gathering, Outputs, PublicKey, TARGET_VARIABLE};
+use agent::{
+    GATHERING_VARIABLE, Gathering, MAX_MESSAGE_BYTES, Outputs, POD_MESSAGES_BYTES, PublicKey,
+    TARGET_VARIABLE,
+};
 use serde_json::{Value, json};
 
 use crate::quarks::api::naming::sanitize;
@@ -31,9 +34,6 @@ use crate::runner::delivery::{
 
 /// Where users write their output.
 const OUTPUT: &str = "/mnt/quarks/";
-/// The most that a kubelet takes of one termination message, in bytes, and of all those of a pod.
-const MESSAGE: usize = 4096;
-const MESSAGES: usize = 12 * 1024;
 /// How many containers others may put into a pod, to begin with, beside it or to debug it, before reports are cut.
 const OTHERS: usize = 3;
 
@@ -234,7 +234,7 @@ impl Capture<'_> {
     ) -> Vec<Value> {
         let outputs = outputs.into_iter().collect();
         let mut gathering = Gathering::new(self.run, outputs, self.means.key.clone());
-        gathering.message_limit = MESSAGE.min(MESSAGES / self.sharers);
+        gathering.message_limit = MAX_MESSAGE_BYTES.min(POD_MESSAGES_BYTES / self.sharers);
         let mut env = vec![json!({
             "name": GATHERING_VARIABLE, "value": gathering.to_variable().unwrap_or_default(),
         })];
