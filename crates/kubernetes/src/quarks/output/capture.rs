@@ -34,6 +34,9 @@ use crate::runner::delivery::{
 
 /// Where users write their output.
 const OUTPUT: &str = "/mnt/quarks/";
+/// The longest variable that a process can begin with, in bytes, its name among them: with the byte that ends it Linux takes
+/// 128 KiB of one (`MAX_ARG_STRLEN`, execve(2)).
+pub(crate) const MAX_VARIABLE_BYTES: usize = 128 * 1024 - 1;
 /// How many containers others may put into a pod, to begin with, beside it or to debug it, before reports are cut.
 const OTHERS: usize = 3;
 
@@ -243,6 +246,20 @@ impl Capture<'_> {
         }
         env
     }
+}
+
+/// A container that could not begin, for its agent is told of too many files: its name, and how long that variable is, in
+/// bytes.
+pub(crate) fn overtold(pod: &Value) -> Option<(&str, usize)> {
+    let of = |member: &str| pod[member].as_array().into_iter().flatten();
+    let told = |container: &Value| {
+        let mut env = container["env"].as_array().into_iter().flatten();
+        let ours = env.rfind(|variable| variable["name"] == GATHERING_VARIABLE)?;
+        Some(GATHERING_VARIABLE.len() + "=".len() + ours["value"].as_str()?.len())
+    };
+    let all = of("initContainers").chain(of("containers"));
+    let mut all = all.filter_map(|container| Some((name(container), told(container)?)));
+    all.find(|(_, bytes)| *bytes > MAX_VARIABLE_BYTES)
 }
 
 /// The names of the containers that a pod is over with, for [`CONTAINERS`]: all of the template, unless it
