@@ -31,7 +31,8 @@ pub use gathering::{Content, GATHERING_VARIABLE, Gathered, Gathering, Outputs};
 pub use keys::{KeyPair, KeySet, PublicKey};
 pub use line::{Line, escape};
 pub use message::{
-    Logged, MAX_LOGGED_BYTES, MAX_MESSAGE_BYTES, MESSAGE_FILE, Message, SHARED_MESSAGE_BYTES,
+    Logged, MAX_CONTAINERS, MAX_LOGGED_BYTES, MAX_MESSAGE_BYTES, MESSAGE_FILE, Message,
+    POD_MESSAGES_BYTES, SHARED_MESSAGE_BYTES,
 };
 pub use order::{
     AGENT_FILE, EXCHANGE_DIRECTORY, GIVEN_DIRECTORY, GIVEN_VARIABLE, Given, GivenFile,

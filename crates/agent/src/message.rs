@@ -19,20 +19,28 @@ use crate::{Error, Gathered, Report};
 /// The longest termination message that a kubelet takes.
 pub const MAX_MESSAGE_BYTES: usize = 4096;
 
-/// How much of it a report takes, in bytes: one of five equal shares of the 12 KiB that a kubelet takes of all
-/// containers of a pod together, whoever has put them there: meshes do, and whoever debugs. It cuts what is longer.
-pub const SHARED_MESSAGE_BYTES: usize = 12 * 1024 / 5;
+/// What a kubelet takes of the messages of all containers of a pod together, in bytes: each has an equal share, whoever has
+/// put it there. It cuts what is longer.
+pub const POD_MESSAGES_BYTES: usize = 12 * 1024;
+
+/// How much of it a report takes, in bytes: one of five shares, for meshes put containers into pods, and whoever debugs.
+pub const SHARED_MESSAGE_BYTES: usize = POD_MESSAGES_BYTES / 5;
 
 /// The longest sealed report that is put into a log, in bytes: with all else that an agent prints it
 /// stays under the 10 MiB at which a kubelet begins a new file, and the old one can be read no more.
 pub const MAX_LOGGED_BYTES: usize = 5 * 1024 * 1024;
 
+/// How many containers of a pod have each a share with room for where its report is, however large that is.
+pub const MAX_CONTAINERS: usize = POD_MESSAGES_BYTES / LOGGED_BYTES;
+
 /// Where a container's termination message is, if its pod does not say otherwise.
 pub const MESSAGE_FILE: &str = "/dev/termination-log";
 
 const FIRST: &str = "MANCIPLE1";
-/// `MANCIPLE1 sealed 0123456789abcdef `.
+/// `MANCIPLE1 sealed 0123456789abcdef `, and as much with `logged`.
 const HEAD: usize = 34;
+/// What a message takes that says where the largest report is: a digest in hexadecimal, a space and a length follow.
+const LOGGED_BYTES: usize = HEAD + 2 * DIGEST_BYTES + 1 + MAX_LOGGED_BYTES.ilog10() as usize + 1;
 /// The longest sealed text that fits into a report's message.
 pub(crate) const MAX_SEALED_IN_MESSAGE: usize = sealed_within(SHARED_MESSAGE_BYTES);
 

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use agent::{
-    Answer, Content, Error, Gathered, Gathering, KeyPair, KeySet, Line, Logged, MAX_LOGGED_BYTES,
-    MAX_MESSAGE_BYTES, Message, Outputs, PublicKey, Purpose, Report, Sealed, escape,
+    Answer, Content, Error, Gathered, Gathering, KeyPair, KeySet, Line, Logged, MAX_CONTAINERS,
+    MAX_LOGGED_BYTES, MAX_MESSAGE_BYTES, Message, Outputs, POD_MESSAGES_BYTES, PublicKey, Purpose,
+    Report, Sealed, escape,
 };
 use engine::ports::Offer;
 use osb::{Output, Sensitive};
@@ -294,6 +295,19 @@ fn a_message_is_within_any_limit_that_has_room_for_where_the_report_is() {
             assert_eq!(matches!(message, Message::Sealed(_)), whole <= taken, "{limit}, {bytes}");
             assert!(message.to_string().len() <= taken, "{limit}, {bytes}");
         }
+    }
+}
+
+#[test]
+fn of_so_many_containers_each_has_room_for_where_its_report_is() {
+    let (key, digest) = ("0".repeat(16), "0".repeat(64));
+    let largest = format!("MANCIPLE1 logged {key} {digest} {MAX_LOGGED_BYTES}");
+    assert!(matches!(Message::parse(&largest), Ok(Message::Logged(_))));
+    for (name, containers, has_room) in
+        [("as many as may be", MAX_CONTAINERS, true), ("one more", MAX_CONTAINERS + 1, false)]
+    {
+        let share = POD_MESSAGES_BYTES / containers;
+        assert_eq!(largest.len() <= share, has_room, "{name}: {share}");
     }
 }
 

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::api::dialect::Dialect;
 use super::api::naming;
-use super::api::resource::{Ended, Resource, word};
+use super::api::resource::{Ended, Resource, had_no_job, word};
 use crate::quarks::api::pod::SIDECAR;
 use crate::runner::delivery::DIRECTORY;
 
@@ -143,6 +143,12 @@ impl View {
 }
 
 impl RunView {
+    /// How it ended, if that was without a Job: it had no pods, and has no logs.
+    pub fn ended_without_job(&self) -> Option<&Outcome> {
+        let outcome = self.end.as_ref().map(|end| &end.outcome);
+        outcome.filter(|outcome| had_no_job(outcome))
+    }
+
     fn ended(run: &Ended) -> Self {
         Self {
             id: run.id,
@@ -268,6 +274,30 @@ mod tests {
         assert_eq!(view.inputs, json!([{"name": "A", "value": "1"}]));
         let end = view.run(2).and_then(|run| run.end.clone()).unwrap();
         assert_eq!((end.outcome.reason.as_str(), end.seconds), ("Completed", Some(3)));
+    }
+
+    #[test]
+    fn a_run_that_had_no_job_says_how_it_ended() {
+        let run = |end: Option<Outcome>| RunView {
+            id: 1,
+            trigger: "now".to_owned(),
+            job: "job-1".to_owned(),
+            started_at: String::new(),
+            end: end.map(|outcome| RunEnd { outcome, ended_at: String::new(), seconds: None }),
+        };
+        let failed = |reason: &str| Some(Outcome::failed(reason, "why"));
+        for (name, end, had_none) in [
+            ("it goes on", None, false),
+            ("it did its work", Some(Outcome::completed()), false),
+            ("its Job failed", failed("BackoffLimitExceeded"), false),
+            ("somebody deleted its Job", failed("Lost"), false),
+            ("the API server refused its Job", failed("JobRefused"), true),
+            ("its template makes none", failed("TemplateInvalid"), true),
+        ] {
+            let run = run(end.clone());
+            let expected = end.as_ref().filter(|_| had_none);
+            assert_eq!(run.ended_without_job(), expected, "{name}");
+        }
     }
 
     #[test]

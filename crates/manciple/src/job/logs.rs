@@ -6,13 +6,13 @@ use std::time::Duration;
 use engine::trigger::Strategy;
 use futures_util::future::try_join_all;
 use k8s_openapi::api::core::v1::Pod;
-use kubernetes::quarks::view::{View, containers};
+use kubernetes::quarks::view::{RunView, View, containers};
 
 use super::args::LogsArgs;
 use super::cluster::Cluster;
 use super::reading::{Printer, Reading};
 use super::run::waits_for;
-use super::waiting;
+use super::{waiting, why};
 use crate::cli::exit::Exit;
 use crate::cli::failure::Failure;
 use crate::cli::output::one_line;
@@ -39,7 +39,7 @@ pub(crate) async fn print(cluster: &Cluster, args: &LogsArgs) -> Result<(), Fail
         }
         if !args.follow || !goes_on {
             return match seen.is_empty() {
-                true => Err(none(cluster, &args.name, run, goes_on)),
+                true => Err(none(cluster, &args.name, run, now.as_ref())),
                 false => Ok(()),
             };
         }
@@ -130,20 +130,26 @@ async fn of_pod(
 }
 
 /// There are no pods.
-fn none(cluster: &Cluster, name: &str, run: u64, goes_on: bool) -> Failure {
+fn none(cluster: &Cluster, name: &str, run: u64, view: Option<&View>) -> Failure {
     let subject = cluster.subject(name);
-    match goes_on {
-        true => {
+    match view.and_then(|view| view.run(run)) {
+        Some(known) if known.end.is_none() => {
             let follow = cluster.command("logs", name);
             Failure::missing(format!("run {run} of {subject} has no pod yet"))
                 .hint(format!("wait for it: {follow} --follow"))
         }
-        false => {
-            let history = cluster.command("history", name);
-            Failure::missing(format!(
-                "the pods of run {run} of {subject} are gone, and their logs with them"
-            ))
-            .hint(format!("how it ended is still known: {history}"))
-        }
+        known => match known.and_then(RunView::ended_without_job) {
+            Some(outcome) => {
+                let why = why(outcome);
+                Failure::missing(format!("run {run} of {subject} had no Job, and no log: {why}"))
+            }
+            None => {
+                let history = cluster.command("history", name);
+                Failure::missing(format!(
+                    "the pods of run {run} of {subject} are gone, and their logs with them"
+                ))
+                .hint(format!("how it ended is still known: {history}"))
+            }
+        },
     }
 }

@@ -20,6 +20,7 @@ mod run;
 
 use std::time::Duration;
 
+use engine::trigger::Outcome;
 use jiff::Timestamp;
 use kubernetes::quarks::view::{RunEnd, RunView};
 use serde_json::{Value, json};
@@ -29,7 +30,7 @@ use args::JobCommand;
 use cluster::Cluster;
 
 use crate::cli::failure::Failure;
-use crate::cli::output::Output;
+use crate::cli::output::{Output, one_line};
 use crate::cli::{Ongoing, RemoteArgs, format, times};
 
 /// Does what the command line says; `remote` says how to print.
@@ -82,6 +83,12 @@ fn took(run: &RunView, now: Timestamp) -> String {
         Some(took) => times::span(took),
         None => String::new(),
     }
+}
+
+/// How a run ended, in one line: its reason and its message.
+fn why(outcome: &Outcome) -> String {
+    let why = one_line(&format!("{}: {}", outcome.reason, outcome.message));
+    why.trim_end_matches([':', ' ']).to_owned()
 }
 
 /// What is waited for, as a sentence.

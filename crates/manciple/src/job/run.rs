@@ -9,8 +9,7 @@ use serde_json::{Value, json};
 
 use super::args::{Input, RunArgs};
 use super::cluster::Cluster;
-use super::waiting;
-use super::{document, took};
+use super::{document, took, waiting, why};
 use crate::cli::cluster::{Away, pause};
 use crate::cli::exit::Exit;
 use crate::cli::failure::Failure;
@@ -79,7 +78,11 @@ fn spec(inputs: &[Input]) -> Value {
 /// Somebody's `now` stands already. One run is made of both, so they have to mean the same.
 fn join(cluster: &Cluster, view: &View, inputs: &[Input]) -> Result<(), Failure> {
     let subject = cluster.subject(&view.name);
-    if !inputs.is_empty() && view.inputs != json!(inputs) {
+    let is_same = match &view.inputs {
+        Value::Null => inputs.is_empty(),
+        theirs => *theirs == json!(inputs),
+    };
+    if !is_same {
         let message = format!("somebody has triggered {subject} already, with other inputs");
         let look = cluster.command("history", &view.name);
         return Err(Failure::new(Exit::Refused, message)
@@ -314,12 +317,16 @@ fn print(out: Output, run: &RunView) -> Result<(), Failure> {
 fn ended(cluster: &Cluster, name: &str, run: &RunView) -> Result<(), Failure> {
     match &run.end {
         Some(RunEnd { outcome, .. }) if !outcome.succeeded => {
-            let why = one_line(&format!("{}: {}", outcome.reason, outcome.message));
-            let why = why.trim_end_matches([':', ' ']);
-            let message = format!("run {} of {} failed: {why}", run.id, cluster.subject(name));
-            let logs = cluster.command("logs", name);
-            Err(Failure::new(Exit::OperationFailed, message)
-                .hint(format!("read its log: {logs} --run {}", run.id)))
+            let (id, why) = (run.id, why(outcome));
+            let message = format!("run {id} of {} failed: {why}", cluster.subject(name));
+            let failure = Failure::new(Exit::OperationFailed, message);
+            Err(match run.ended_without_job() {
+                Some(_) => failure,
+                None => {
+                    let logs = cluster.command("logs", name);
+                    failure.hint(format!("read its log: {logs} --run {id}"))
+                }
+            })
         }
         _ => Ok(()),
     }

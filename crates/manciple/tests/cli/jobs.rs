@@ -168,7 +168,10 @@ fn it_is_waited_for_the_run_that_the_trigger_made() {
         json!([{"type": "Waiting", "status": "True", "message": format!("for{CLEAR} secret/a")}]);
     let untaken = with(object("now", &[], &[(1, "Completed")]), "/status/conditions", waits);
     let going = object("manual", &[2], &[(1, "Completed")]);
-    for (reason, code) in [("Completed", 0), ("BackoffLimitExceeded", 1)] {
+    // What had no Job has no log.
+    for (reason, code, has_log) in
+        [("Completed", 0, false), ("BackoffLimitExceeded", 1, true), ("JobRefused", 1, false)]
+    {
         let ended = object("manual", &[], &[(1, "Completed"), (2, reason)]);
         let states = [before.clone(), untaken.clone(), going.clone(), ended];
         let run = Cluster::read_as(&states).run(&["run", "backup", "--wait"]);
@@ -181,14 +184,10 @@ fn it_is_waited_for_the_run_that_the_trigger_made() {
         {
             assert!(run.stdout.lines().any(|found| found == line), "{line}: {run:?}");
         }
-        let failed = run
-            .stderr
-            .contains("error: run 2 of QuarksJob backup failed: BackoffLimitExceeded: said");
-        assert_eq!(failed, code == 1, "{run:?}");
-        assert_eq!(
-            run.stderr.contains("hint: read its log: manciple job logs backup --run 2"),
-            code == 1
-        );
+        let failed = format!("error: run 2 of QuarksJob backup failed: {reason}: said");
+        assert_eq!(run.stderr.contains(&failed), code == 1, "{run:?}");
+        let hint = "hint: read its log: manciple job logs backup --run 2";
+        assert_eq!(run.stderr.contains(hint), has_log, "{run:?}");
         assert!(!run.stderr.contains('\u{1b}') && !run.stdout.contains('\u{1b}'), "{run:?}");
         let run = Cluster::read_as(&states).run(&["run", "backup", "-o", "json"]);
         let said: Value = serde_json::from_str(&run.stdout).unwrap();
@@ -236,18 +235,22 @@ fn somebodys_trigger_is_shared_if_it_means_the_same() {
     let stands = object("now", &[], &[]);
     let inputs = json!([{"name": "A", "value": "1"}]);
     let with_inputs = with(stands.clone(), "/spec/trigger/inputs", inputs);
-    for (state, input, code) in [
-        (&stands, None, 0),
-        (&with_inputs, Some("A=1"), 0),
-        (&with_inputs, Some("A=2"), 4),
-        (&stands, Some("A=1"), 4),
+    let with_none = with(stands.clone(), "/spec/trigger/inputs", json!([]));
+    for (name, state, input, code) in [
+        ("none at all", &stands, None, 0),
+        ("theirs are an empty list", &with_none, None, 0),
+        ("the same", &with_inputs, Some("A=1"), 0),
+        ("other values", &with_inputs, Some("A=2"), 4),
+        ("ours, and none of theirs", &stands, Some("A=1"), 4),
+        ("theirs, and none of ours", &with_inputs, None, 4),
     ] {
         let cluster = Cluster::read_as(std::slice::from_ref(state));
         let mut arguments = vec!["run", "backup", "--no-wait"];
         arguments.extend(input.into_iter().flat_map(|input| ["--input", input]));
         let run = cluster.run(&arguments);
-        assert_eq!((run.code, cluster.patches().len()), (code, 0), "{run:?}");
-        assert!(run.stderr.contains("has triggered QuarksJob backup already"), "{run:?}");
+        assert_eq!((run.code, cluster.patches().len()), (code, 0), "{name}: {run:?}");
+        let words = "has triggered QuarksJob backup already";
+        assert!(run.stderr.contains(words), "{name}: {run:?}");
     }
 }
 

@@ -27,7 +27,7 @@ fn logged(pods: Vec<Value>, log: &'static [u8]) -> Cluster {
         let path = request.path.strip_prefix("/api/v1/namespaces/shop/pods");
         match path {
             None => {
-                let runs = [(2, "Lost"), (3, "Completed")];
+                let runs = [(2, "TemplateInvalid"), (3, "Completed")];
                 return (request.path == OBJECT)
                     .then(|| answer(200, &object("manual", &[], &runs)));
             }
@@ -88,14 +88,19 @@ fn logs_come_pod_by_pod_without_what_is_sealed() {
 #[test]
 fn a_log_that_is_not_there_is_missed_in_clear_words() {
     let cluster = logged(vec![], b"");
-    for (arguments, words) in [
-        (vec!["logs", "backup"], "the pods of run 3 of QuarksJob backup are gone"),
-        (vec!["logs", "backup", "--run", "1"], "the pods of run 1 of QuarksJob backup are gone"),
-        (vec!["logs", "backup", "--run", "9"], "has no run 9 yet; the newest is 3"),
+    let of = |run: &'static str| vec!["logs", "backup", "--run", run];
+    let no_job = "run 2 of QuarksJob backup had no Job, and no log: TemplateInvalid: said [2J of 2";
+    for (arguments, words, is_hinted) in [
+        (vec!["logs", "backup"], "the pods of run 3 of QuarksJob backup are gone", true),
+        (of("1"), "the pods of run 1 of QuarksJob backup are gone", true),
+        (of("2"), no_job, false),
+        (vec!["logs", "backup", "--run", "2", "--follow"], no_job, false),
+        (of("9"), "has no run 9 yet; the newest is 3", true),
     ] {
         let run = cluster.run(&arguments);
         assert_eq!((run.code, run.stdout.as_str()), (6, ""), "{run:?}");
         assert!(run.stderr.contains(words), "{words}: {run:?}");
+        assert_eq!(run.stderr.contains("hint: "), is_hinted, "{run:?}");
     }
     let waits = json!([{"type": "Waiting", "status": "True", "message": format!("for{CLEAR} a")}]);
     for (object, hint) in [

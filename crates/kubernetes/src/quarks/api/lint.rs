@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use agent::Outputs;
+use agent::{MAX_CONTAINERS, Outputs};
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::{JobSpec, JobTemplateSpec};
 use k8s_openapi::api::core::v1::{PodSpec, PodTemplateSpec};
@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use super::dialect::Dialect;
 use super::inputs;
 use super::naming::sanitize_subdomain;
+use super::output_map::OutputMap;
 use super::schedule::Times;
 use super::shape;
 use crate::calls::valueless;
@@ -79,6 +80,7 @@ pub(crate) fn of_spec(dialect: Dialect, spec: &Value) -> Vec<String> {
     lint.names("spec.dependsOn", &spec["dependsOn"]);
     lint.template(dialect, spec);
     lint.output(dialect, spec);
+    lint.containers(dialect, spec);
     lint.faults
 }
 
@@ -245,6 +247,23 @@ impl Lint {
                 self.say("spec.output.namePrefix", "is missing: nothing is kept");
             }
             Dialect::ExtendedJob => {}
+        }
+    }
+
+    /// Of a pod with more of them a kubelet cuts what says where output is. What others print is in their logs.
+    fn containers(&mut self, dialect: Dialect, spec: &Value) {
+        let (path, pod) = (dialect.pod_path(spec), dialect.pod_spec(spec));
+        let of = |list: &str| pod[list].as_array().into_iter().flatten();
+        let count = of("containers").chain(of("initContainers")).count();
+        let reports = match dialect {
+            Dialect::QuarksJob => true,
+            Dialect::ExtendedJob => of("containers").any(|it| it["command"].is_array()),
+        };
+        if count > MAX_CONTAINERS && reports && !OutputMap::of(dialect, spec).is_empty() {
+            let what = format!(
+                "has {count} with initContainers, of {MAX_CONTAINERS} whose output can be kept: have fewer in one pod"
+            );
+            self.say(&format!("{path}.containers"), what);
         }
     }
 

@@ -32,7 +32,8 @@ const FOUND: &str = "manciple.dev/found";
 pub(crate) const STAYS: &str = "manciple.dev/ttl";
 /// Tells a Job that we have made from one that somebody has made to look like it.
 const PROOF: &str = "manciple.dev/proof";
-/// An object's annotations have room for 256 KiB. One that is larger is as if nothing was said.
+/// An object's annotations have room for 256 KiB. One that is larger is as if nothing was said: what is kept of its run is
+/// by the newest spec.
 const MAX_OUTPUT_BYTES: usize = 128 * 1024;
 /// The same.
 const MAX_FOUND_BYTES: usize = 64 * 1024;

@@ -9,12 +9,14 @@ use crate::quarks::api::dialect::{Dialect, TRIGGERED};
 use crate::quarks::api::naming;
 use crate::quarks::api::noted;
 use crate::quarks::api::output_map::OutputMap;
-use crate::quarks::api::pod::CONTAINERS;
+use crate::quarks::api::pod::{CONTAINERS, SIDECAR};
 use crate::quarks::api::reference::resolve;
 use crate::quarks::api::resource::TTL;
 use crate::quarks::api::resource::{INVALID, Resource};
 use crate::quarks::api::shape;
-use crate::quarks::output::capture::{Means, capture_files, capture_prints, containers};
+use crate::quarks::output::capture::{
+    MAX_VARIABLE_BYTES, Means, capture_files, capture_prints, containers, overtold,
+};
 use crate::quarks::state::wants::PARALLELISM;
 use crate::runner::agents::AGENT;
 
@@ -44,9 +46,11 @@ pub(crate) fn of_run(
     let dialect = resource.dialect;
     let spec = resource.spec();
     let map = OutputMap::of(dialect, &spec);
+    let invalid = |path: &str, what: &str| {
+        Outcome::failed(INVALID, format!("{path}: {what}; {}", remedy(run.trigger)))
+    };
     if let Some((path, what)) = shape::fault(dialect, &spec) {
-        let what = format!("{path}: {what}; {}", remedy(run.trigger));
-        return Err(Outcome::failed(INVALID, what));
+        return Err(invalid(&path, what));
     }
     let mut job = match dialect.is_of_job(&spec) {
         true => spec["template"]["spec"].clone(),
@@ -65,6 +69,9 @@ pub(crate) fn of_run(
             capture_prints(pod, &name, &map, means);
         }
     }
+    if let Some((path, what)) = too_many_files(pod) {
+        return Err(invalid(&path, &what));
+    }
     let mut metadata = metadata_of_job(resource, run, &spec);
     if let Some(agent) = means.delivery.config_map().filter(|_| !map.is_empty()) {
         merge(&mut metadata, "labels", &json!({AGENT: agent.name()}));
@@ -76,6 +83,19 @@ pub(crate) fn of_run(
     }
     job["template"]["metadata"] = metadata_of_pods(resource, run, &job["template"]);
     Ok(json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": job}))
+}
+
+/// What is kept of more files than an agent can be told of: the path, and what to do.
+fn too_many_files(pod: &Value) -> Option<(String, String)> {
+    let (container, bytes) = overtold(pod)?;
+    let path = match container {
+        SIDECAR => "spec.output.outputMap".to_owned(),
+        name => format!("spec.output.outputMap.{name}"),
+    };
+    let what = format!(
+        "the names of the files make a variable of {bytes} bytes, of {MAX_VARIABLE_BYTES}: have fewer, or shorter ones"
+    );
+    Some((path, what))
 }
 
 /// The metadata of the Job of a run by this spec: labels and annotations of the template, if it is a Job's, its name,
@@ -181,9 +201,11 @@ fn merge(object: &mut Value, member: &str, with: &Value) {
 
 #[cfg(test)]
 mod tests {
+    use agent::{GATHERING_VARIABLE, KeyPair};
     use engine::trigger::{PodRef, Trigger};
 
     use super::*;
+    use crate::runner::Delivery;
 
     /// One of this kind, with this template.
     fn resource(dialect: Dialect, template: &Value) -> Resource {
@@ -315,6 +337,55 @@ mod tests {
             let metadata = metadata_of_pods(&resource(dialect, template), &run(pod), template);
             assert_eq!(metadata["labels"], labels, "{name}");
             assert_eq!(metadata["annotations"], json!({CONTAINERS: containers}), "{name}");
+        }
+    }
+
+    /// The Job of one that keeps a file of a name of so many letters, of a container that is wrapped or not.
+    fn keeps(wraps: bool, letters: usize) -> Result<Value, Outcome> {
+        let container = json!({"name": "c", "image": "i", "command": ["true"]});
+        let file = "x".repeat(letters);
+        let output = json!({"outputMap": {"c": {file: {"name": "s"}}}});
+        let object = json!({
+            "metadata": {"name": "a", "namespace": "n", "uid": "u", "resourceVersion": "1"},
+            "spec": {
+                "template": {"spec": {"template": {"spec": {"containers": [container]}}}},
+                "output": output,
+            },
+        });
+        let object = serde_json::from_value(object).unwrap();
+        let resource = Resource::of(Dialect::QuarksJob, &object).unwrap();
+        let (delivery, key) = (Delivery::from("image"), KeyPair::generate().public().clone());
+        let means =
+            Means { delivery: &delivery, key, native_sidecars: true, wraps, resources: None };
+        of_run(&resource, &run(None), &means, |_| None)
+    }
+
+    /// What a kernel takes of the variable by which an agent is told, in bytes.
+    fn told(job: &Value) -> usize {
+        let pod = &job["spec"]["template"]["spec"];
+        let all = ["initContainers", "containers"].map(|list| pod[list].as_array().unwrap());
+        let mut env = all.into_iter().flatten().filter_map(|it| it["env"].as_array()).flatten();
+        let ours = env.find(|variable| variable["name"] == GATHERING_VARIABLE).unwrap();
+        format!("{GATHERING_VARIABLE}={}\0", ours["value"].as_str().unwrap()).len()
+    }
+
+    #[test]
+    fn no_container_is_told_of_more_files_than_a_process_can_be() {
+        const KERNEL: usize = 131_072;
+        for (name, wraps, path) in [
+            ("around its command", true, "spec.output.outputMap.c: "),
+            ("beside it", false, "spec.output.outputMap: "),
+        ] {
+            let most = KERNEL - told(&keeps(wraps, 1).unwrap()) + 1;
+            assert_eq!(told(&keeps(wraps, most).unwrap()), KERNEL, "{name}");
+            let outcome = keeps(wraps, most + 1).unwrap_err();
+            assert_eq!(outcome.reason, "TemplateInvalid", "{name}");
+            let why = outcome.message;
+            assert!(
+                why.starts_with(path) && why.ends_with("; mend it, then trigger again"),
+                "{why}"
+            );
+            assert!(why.contains("131072 bytes, of 131071: have fewer"), "{name}: {why}");
         }
     }
 

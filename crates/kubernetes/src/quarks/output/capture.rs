@@ -17,7 +17,10 @@
 
 use std::collections::HashSet;
 
-use agent::{GATHERING_VARIABLE, Gathering, Outputs, PublicKey, TARGET_VARIABLE};
+use agent::{
+    GATHERING_VARIABLE, Gathering, MAX_MESSAGE_BYTES, Outputs, POD_MESSAGES_BYTES, PublicKey,
+    TARGET_VARIABLE,
+};
 use serde_json::{Value, json};
 
 use crate::quarks::api::naming::sanitize;
@@ -31,9 +34,9 @@ use crate::runner::delivery::{
 
 /// Where users write their output.
 const OUTPUT: &str = "/mnt/quarks/";
-/// The most that a kubelet takes of one termination message, in bytes, and of all those of a pod.
-const MESSAGE: usize = 4096;
-const MESSAGES: usize = 12 * 1024;
+/// The longest variable that a process can begin with, in bytes, its name among them: with the byte that ends it Linux takes
+/// 128 KiB of one (`MAX_ARG_STRLEN`, execve(2)).
+pub(crate) const MAX_VARIABLE_BYTES: usize = 128 * 1024 - 1;
 /// How many containers others may put into a pod, to begin with, beside it or to debug it, before reports are cut.
 const OTHERS: usize = 3;
 
@@ -234,7 +237,7 @@ impl Capture<'_> {
     ) -> Vec<Value> {
         let outputs = outputs.into_iter().collect();
         let mut gathering = Gathering::new(self.run, outputs, self.means.key.clone());
-        gathering.message_limit = MESSAGE.min(MESSAGES / self.sharers);
+        gathering.message_limit = MAX_MESSAGE_BYTES.min(POD_MESSAGES_BYTES / self.sharers);
         let mut env = vec![json!({
             "name": GATHERING_VARIABLE, "value": gathering.to_variable().unwrap_or_default(),
         })];
@@ -243,6 +246,20 @@ impl Capture<'_> {
         }
         env
     }
+}
+
+/// A container that could not begin, for its agent is told of too many files: its name, and how long that variable is, in
+/// bytes.
+pub(crate) fn overtold(pod: &Value) -> Option<(&str, usize)> {
+    let of = |member: &str| pod[member].as_array().into_iter().flatten();
+    let told = |container: &Value| {
+        let mut env = container["env"].as_array().into_iter().flatten();
+        let ours = env.rfind(|variable| variable["name"] == GATHERING_VARIABLE)?;
+        Some(GATHERING_VARIABLE.len() + "=".len() + ours["value"].as_str()?.len())
+    };
+    let all = of("initContainers").chain(of("containers"));
+    let mut all = all.filter_map(|container| Some((name(container), told(container)?)));
+    all.find(|(_, bytes)| *bytes > MAX_VARIABLE_BYTES)
 }
 
 /// The names of the containers that a pod is over with, for [`CONTAINERS`]: all of the template, unless it

@@ -227,7 +227,7 @@ impl Controller {
             }
             let why = match (&found, &opened) {
                 (Found::Not(why), _) => why.clone(),
-                (_, Err(error)) => error.to_string(),
+                (_, Err(error)) => report::unreadable(pod, &reporter, error),
                 (_, Ok(_)) => String::new(),
             };
             let mut report =

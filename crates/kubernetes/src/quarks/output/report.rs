@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use agent::{
-    Content, Error, Gathered, KeySet, Logged, MAX_LOGGED_BYTES, MAX_MESSAGE_BYTES, Message, Sealed,
+    Content, Error, Gathered, KeySet, Logged, MAX_CONTAINERS, MAX_LOGGED_BYTES, MAX_MESSAGE_BYTES,
+    Message, POD_MESSAGES_BYTES, Sealed,
 };
 use serde_json::Value;
 
@@ -13,7 +14,7 @@ use crate::quarks::api::dialect::Dialect;
 use crate::quarks::api::output_map::OutputMap;
 use crate::quarks::api::output_map::PRINTED;
 use crate::quarks::api::pod::SIDECAR;
-use crate::quarks::state::pod::SeenPod;
+use crate::quarks::state::pod::{SeenEnd, SeenPod};
 
 /// How much of what a container has printed is read, in bytes: what is larger is too large, however large it is.
 pub(crate) const PRINTED_BYTES: usize = 2 * MAX_SECRET_BYTES;
@@ -112,12 +113,13 @@ pub(crate) fn find(dialect: Dialect, pod: &SeenPod, spec: &Value) -> BTreeMap<St
             }
         });
         reports.next().unwrap_or_else(|| {
-            Found::Not(match last.or(before) {
+            let not = || match last.or(before) {
                 Some((end, _)) => {
                     format!("no report was left (it ended with {}, {})", end.code, end.reason)
                 }
                 None => "the container has not ended".to_owned(),
-            })
+            };
+            Found::Not(cut(pod, container).unwrap_or_else(not))
         })
     };
     if pod.sidecar {
@@ -130,6 +132,32 @@ pub(crate) fn find(dialect: Dialect, pod: &SeenPod, spec: &Value) -> BTreeMap<St
         _ => of(name),
     };
     map.containers().map(|name| (name.to_owned(), found(name))).collect()
+}
+
+/// Why a container's message does not say where its report is, if its kubelet may have cut it: of more than
+/// [`MAX_CONTAINERS`] none has room for that.
+fn cut(pod: &SeenPod, container: &str) -> Option<String> {
+    let share = POD_MESSAGES_BYTES.checked_div(pod.sharers)?;
+    let is_cut = |end: &SeenEnd| {
+        let is_ours = Message::parse(&end.message) != Err(Error::NotOurs);
+        is_ours && end.message.len() >= share
+    };
+    let mut ends = [&pod.containers, &pod.before].into_iter().filter_map(|all| all.get(container));
+    (pod.sharers > MAX_CONTAINERS && ends.any(is_cut)).then(|| {
+        format!(
+            "its message was cut: a kubelet has room for those of {MAX_CONTAINERS} containers, and its pod has {}; let it \
+             have fewer",
+            pod.sharers
+        )
+    })
+}
+
+/// Why a report that was found cannot be read. Where digits of its length are cut off, the message names none that is in
+/// the log.
+pub(crate) fn unreadable(pod: &SeenPod, reporter: &str, error: &Error) -> String {
+    let is_of_log = matches!(error, Error::Incomplete { .. } | Error::OtherDigest);
+    let cut = cut(pod, reporter).filter(|_| is_of_log);
+    cut.map_or_else(|| error.to_string(), |cut| format!("{error}; {cut}"))
 }
 
 /// What is in a report that was found, with a log for one that is there.
@@ -199,7 +227,6 @@ mod tests {
     use agent::Purpose;
 
     use super::*;
-    use crate::quarks::state::pod::SeenEnd;
     use crate::quarks::tests::pod;
 
     #[test]
@@ -279,6 +306,40 @@ mod tests {
         for (last, before) in [(&*logged, None), ("", Some(&*logged))] {
             let found = of_sidecar(last, before);
             assert!(matches!(&found, Found::Not(why) if why.contains("the agent")), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn a_message_that_a_kubelet_has_cut_is_told_from_others_that_cannot_be_read() {
+        let logged =
+            |bytes: &str| format!("MANCIPLE1 logged 0123456789abcdef {} {bytes}", "0".repeat(64));
+        let (large, small) = (logged("5242880"), logged("210"));
+        let others = "x".repeat(4096);
+        let spec = serde_json::json!({"output": {"outputMap": {"c": {"o.json": {"name": "o"}}}}});
+        let most = MAX_CONTAINERS;
+        for (name, sharers, message, is_cut) in [
+            ("as many as may be", most, &*large, false),
+            ("one more: a digit of its length is cut off", most + 1, &*large, true),
+            ("one more, of a length of few digits", most + 1, &*small, false),
+            ("many more: all of its length is", most + 9, &*large, true),
+            ("a part of the digest is, too", 2 * most, &*small, true),
+            ("nothing was left", 2 * most, "", false),
+            ("it is another's", 2 * most, &*others, false),
+            ("it is not known how many there are", 0, &*large, false),
+        ] {
+            let kept = POD_MESSAGES_BYTES / sharers.max(1);
+            let message = message[..message.len().min(kept)].to_owned();
+            let end = SeenEnd { code: 0, reason: "Completed".to_owned(), message };
+            let mut pod = SeenPod { sharers, ..pod(&[("c", Some(0))], None) };
+            pod.containers.insert("c".into(), end);
+            let why = match find(Dialect::QuarksJob, &pod, &spec).remove("c").unwrap() {
+                Found::Not(why) => why,
+                _ => unreadable(&pod, "c", &Error::OtherDigest),
+            };
+            let words = format!("room for those of {most} containers, and its pod has {sharers}");
+            assert_eq!(why.contains(&words), is_cut, "{name}: {why}");
+            let other = unreadable(&pod, "c", &Error::NotOpened);
+            assert_eq!(other, Error::NotOpened.to_string(), "{name}");
         }
     }
 

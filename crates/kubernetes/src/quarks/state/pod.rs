@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use agent::GATHERING_VARIABLE;
 use k8s_openapi::api::core::v1::{
-    Container, ContainerRestartRuleOnExitCodes, ContainerState, ContainerStatus, Pod, PodStatus,
+    Container, ContainerRestartRuleOnExitCodes, ContainerState, ContainerStatus, Pod, PodSpec,
+    PodStatus,
 };
 
 use crate::nodes::{is_silent, is_unheard};
@@ -44,6 +45,8 @@ pub(crate) struct SeenPod {
     pub(crate) sidecar: bool,
     /// Its containers around whose command the agent is.
     pub(crate) wrapped: Vec<Arc<str>>,
+    /// How many containers share what its kubelet takes of their messages.
+    pub(crate) sharers: usize,
     /// Its sidecar has ended, and was begun anew, or will be.
     pub(crate) anew: bool,
     /// Its sidecar waits to be told that the others have ended.
@@ -109,6 +112,7 @@ impl SeenPod {
             anew,
             sidecar,
             wrapped: wrapped(pod),
+            sharers: spec.map(sharers).unwrap_or_default(),
             ended: status.map(last_end).unwrap_or_default(),
             containers,
             trouble: status.and_then(trouble),
@@ -233,6 +237,13 @@ fn wrapped(pod: &Pod) -> Vec<Arc<str>> {
     };
     let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
     containers.filter(is_told).map(|container| container.name.as_str().into()).collect()
+}
+
+/// All that there are, whoever has put them there.
+fn sharers(spec: &PodSpec) -> usize {
+    let first = spec.init_containers.as_ref().map_or(0, Vec::len);
+    let to_debug = spec.ephemeral_containers.as_ref().map_or(0, Vec::len);
+    spec.containers.len() + first + to_debug
 }
 
 fn statuses(status: &PodStatus) -> impl Iterator<Item = &ContainerStatus> {

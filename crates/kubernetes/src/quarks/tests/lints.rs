@@ -1,3 +1,4 @@
+use agent::MAX_CONTAINERS;
 use serde_json::{Value, json};
 
 use crate::quarks::faults;
@@ -213,6 +214,62 @@ fn each_fault_has_its_path_and_a_remedy() {
             matches!(found.as_slice(), [fault] if fault.starts_with(expected)),
             "{pointer}/{member}: {found:#?}, not {expected}"
         );
+    }
+}
+
+#[test]
+fn a_pod_of_which_output_is_kept_has_no_more_containers_than_can_say_where_it_is() {
+    let named = |name: &str, count: usize| -> Vec<Value> {
+        (0..count).map(|at| json!({"name": format!("{name}-{at}"), "image": "i"})).collect()
+    };
+    let quarks = |containers: usize, first: usize| {
+        let mut object = good();
+        let pod = &mut object["spec"]["template"]["spec"]["template"]["spec"];
+        pod["containers"].as_array_mut().unwrap().extend(named("d", containers - 1));
+        pod["initContainers"] = named("first", first).into();
+        object
+    };
+    let without_output = |mut object: Value| {
+        object["spec"].as_object_mut().unwrap().remove("output");
+        object
+    };
+    let extended = |command: Value| {
+        let mut containers = named("c", MAX_CONTAINERS + 1);
+        containers[0]["command"] = command;
+        json!({
+            "apiVersion": "fissile.cloudfoundry.org/v1alpha1", "kind": "ExtendedJob",
+            "metadata": {"name": "a"},
+            "spec": {
+                "trigger": {"strategy": "manual"},
+                "output": {"namePrefix": "p"},
+                "template": {"spec": {"restartPolicy": "Never", "containers": containers}},
+            },
+        })
+    };
+    let (most, job) = (MAX_CONTAINERS, "spec.template.spec.template.spec.containers");
+    for (name, object, path) in [
+        ("as many as may be", quarks(most, 0), None),
+        ("as many, with those of the beginning", quarks(most - 3, 3), None),
+        ("one more", quarks(most + 1, 0), Some(job)),
+        ("one more of the beginning", quarks(most, 1), Some(job)),
+        ("one more, and nothing is kept", without_output(quarks(most + 1, 0)), None),
+        ("one more, and there are logs", extended(Value::Null), None),
+        (
+            "one more, around a command",
+            extended(json!(["c"])),
+            Some("spec.template.spec.containers"),
+        ),
+    ] {
+        let expected: Vec<String> = path
+            .map(|path| {
+                format!(
+                    "{path}: has {} with initContainers, of {most} whose output can be kept: have fewer in one pod",
+                    most + 1
+                )
+            })
+            .into_iter()
+            .collect();
+        assert_eq!(faults(&object), expected, "{name}");
     }
 }
 

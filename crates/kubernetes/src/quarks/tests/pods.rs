@@ -118,6 +118,21 @@ fn a_native_sidecar_is_told_where_a_mesh_goes_on_and_counts_as_it_ended_first() 
 }
 
 #[test]
+fn each_container_of_a_pod_has_its_share_whoever_has_put_it_there() {
+    let both = [("c", Some(0)), ("mesh", None)];
+    let mut debugged = object(&both, None);
+    debugged["spec"]["ephemeralContainers"] = json!([{"name": "shell"}]);
+    for (name, object, sharers) in [
+        ("a mesh's", object(&both, None), 2),
+        ("our sidecar", object(&both, Some((false, None))), 3),
+        ("our sidecar, among the first", object(&both, Some((true, None))), 3),
+        ("one to debug it", debugged, 3),
+    ] {
+        assert_eq!(seen(&object).sharers, sharers, "{name}");
+    }
+}
+
+#[test]
 fn of_a_pod_that_was_evicted_the_outcome_says_so() {
     let mut object = object(&[], None);
     object["status"] = json!({

@@ -47,30 +47,39 @@ fn what_a_container_prints_becomes_a_secret_of_its_own() {
     assert_eq!(labels(1)["key"], "value");
 }
 
-/// Those of the last releases' map lose what names of objects cannot have; those that had a prefix left them alone.
+/// Those of the last releases' map lose what names of objects cannot have; those that had a prefix left them alone. What a
+/// variable says was left alone by both.
 #[test]
 fn labels_beside_a_prefix_are_as_they_are_written() {
-    let env = json!([
-        {"name": "INSTANCE_GROUP_NAME", "value": "group"}, {"name": "REMOTE_ID", "value": "remote"},
-    ]);
-    let containers = json!([{"name": "c", "env": env}]);
+    let env = |group: &str, remote: &str| {
+        json!([
+            {"name": "INSTANCE_GROUP_NAME", "value": group}, {"name": "REMOTE_ID", "value": remote},
+        ])
+    };
+    let plain = env("group", "remote");
     let labels = json!({"version": "1.2.3", "app": "Foo_Bar.1", "none": "a b!", "empty": ""});
     let by_prefix = json!({"namePrefix": "p", "secretLabels": labels});
     let mut by_map = json!({"outputMap": {"c": {"o.json": {"name": "p"}}}, "secretLabels": labels});
     by_map["namePrefix"] = json!("not read");
     let raw = [("app", "Foo_Bar.1"), ("empty", ""), ("none", "ab"), ("version", "1.2.3")];
     let sanitized = [("app", "foo-bar1"), ("empty", ""), ("none", "ab"), ("version", "123")];
-    for (dialect, output, expected, marks) in [
-        (Dialect::ExtendedJob, &by_prefix, raw, vec![("instance-group", "group")]),
+    let odd = env("Diego_Cell.1", "Cell.0");
+    for (dialect, env, output, expected, marks) in [
+        (Dialect::ExtendedJob, &plain, &by_prefix, raw, vec![("instance-group", "group")]),
         (
             Dialect::QuarksJob,
+            &plain,
             &by_prefix,
             raw,
             vec![("instance-group", "group"), ("remote-id", "remote")],
         ),
-        (Dialect::QuarksJob, &by_map, sanitized, vec![("remote-id", "remote")]),
+        (Dialect::QuarksJob, &plain, &by_map, sanitized, vec![("remote-id", "remote")]),
+        (Dialect::ExtendedJob, &odd, &by_prefix, raw, vec![("instance-group", "Diego_Cell.1")]),
+        (Dialect::QuarksJob, &odd, &by_map, sanitized, vec![("remote-id", "Cell.0")]),
+        // The API server refuses it.
+        (Dialect::QuarksJob, &env("group", "a/b"), &by_map, sanitized, vec![("remote-id", "a/b")]),
     ] {
-        let pod = json!({"spec": {"containers": containers}});
+        let pod = json!({"spec": {"containers": [{"name": "c", "env": env}]}});
         let spec = match dialect {
             Dialect::ExtendedJob => json!({"template": pod, "output": output}),
             Dialect::QuarksJob => {
@@ -85,7 +94,7 @@ fn labels_beside_a_prefix_are_as_they_are_written() {
             expected.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
         all.insert(dialect.label("container-name"), "c".to_owned());
         all.extend(marks.iter().map(|(name, value)| (dialect.label(name), (*value).to_owned())));
-        assert_eq!(kept.wanted[0].labels, all, "{dialect:?}: {output}");
+        assert_eq!(kept.wanted[0].labels, all, "{dialect:?}: {env}: {output}");
     }
 }
 
