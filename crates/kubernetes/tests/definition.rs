@@ -43,7 +43,7 @@ impl Town {
         let namespaces = Api::<Namespace>::all(client.clone());
         namespaces.create(&PostParams::default(), &namespace).await.unwrap();
         let (begins, lasts) = (Duration::ZERO, Duration::ZERO);
-        let act = JobAct { begins, lasts, code: 0, output: String::new() };
+        let act = JobAct { begins, lasts, ends: Duration::ZERO, code: 0, output: String::new() };
         let acts = Arc::new(move |_: &str| act.clone());
         let settings = Settings {
             namespace: "n".to_owned(),

@@ -159,6 +159,7 @@ impl Town {
         let script = Arc::new(|job: &str| JobAct {
             begins: Duration::from_millis(10),
             lasts: Duration::from_millis(30),
+            ends: Duration::ZERO,
             code: 0,
             output: json!({"job": job}).to_string(),
         });

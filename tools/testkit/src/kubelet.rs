@@ -305,6 +305,9 @@ impl Node {
         };
         self.say_of(name, "Running", &states(false, false, 0)).await;
         let halted = told(&mut going, act.lasts).await;
+        if halted {
+            sleep(act.ends).await;
+        }
         let code = if halted { 137 } else { act.code };
         let end = if code == 0 { End::Well } else { End::Fails(code.to_string()) };
         self.write(job, |entry| {

@@ -33,6 +33,7 @@ pub(crate) async fn bench() {
     let script = |_: &str| JobAct {
         begins: Duration::ZERO,
         lasts: Duration::from_millis(50),
+        ends: Duration::ZERO,
         code: 0,
         output: r#"{"k": "v"}"#.to_owned(),
     };

@@ -144,7 +144,9 @@ impl Table {
     fn lasting(&mut self, key: &Key, state: &State, now: Timestamp) -> Option<(Until, Instant)> {
         let is_idle = state.record.open.iter().all(|run| state.settled.contains(&run.id));
         let waits = is_idle && state.concurrency != Concurrency::Allow;
-        let until = self.lasts(key, now.as_second()).filter(|_| waits);
+        let entry = self.entries.get(key)?;
+        let unseen = entry.resource.as_ref().is_some_and(|it| may_begin_pods(it, &entry.jobs));
+        let until = self.lasts(key, unseen, now.as_second()).filter(|_| waits);
         let entry = self.entries.get_mut(key)?;
         entry.lasts_since = until.and(entry.lasts_since).or_else(|| until.map(|_| Instant::now()));
         until.zip(entry.lasts_since)
@@ -309,6 +311,12 @@ impl Table {
         let has_ended = job.end.is_some() || job.wants.end(self.pods(job)).is_some();
         if has_ended { Work::Ended } else { Work::Going }
     }
+}
+
+/// Whether there is a Job of a run that came to nothing for another reason than its own end: a pod of it may be on its way.
+fn may_begin_pods(resource: &Resource, jobs: &BTreeMap<u64, SeenJob>) -> bool {
+    let failed = |run| resource.ended(run).is_some_and(|ended| !ended.outcome.succeeded);
+    jobs.values().any(|job| job.end.is_none() && !job.lingers && !job.late && failed(job.run))
 }
 
 /// The Jobs of runs whose end is not published: of the others there may be as many as there ever were runs.

@@ -159,6 +159,7 @@ async fn adopt(how: How) {
     let script = Arc::new(|_: &str| JobAct {
         begins: Duration::ZERO,
         lasts: Duration::from_millis(30),
+        ends: Duration::ZERO,
         code: 0,
         output: json!({"k": "v"}).to_string(),
     });
@@ -236,6 +237,7 @@ async fn a_run_under_the_originals_definition_is_over_once_ours_is_in_its_place(
     let script = Arc::new(|_: &str| JobAct {
         begins: Duration::ZERO,
         lasts: Duration::from_millis(30),
+        ends: Duration::ZERO,
         code: 0,
         output: json!({"k": "v"}).to_string(),
     });

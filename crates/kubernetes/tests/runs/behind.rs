@@ -151,6 +151,7 @@ fn script() -> JobScript {
     Arc::new(|job: &str| JobAct {
         begins: Duration::ZERO,
         lasts: Duration::from_millis(30),
+        ends: Duration::ZERO,
         code: 0,
         output: json!({"job": job}).to_string(),
     })

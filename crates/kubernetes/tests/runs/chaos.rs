@@ -36,7 +36,7 @@ enum Stage {
 
 /// What pods do, by the seed: one in nine fails, but of ExtendedJobs, which Kubernetes would try again for a minute.
 /// One in five goes on for longer, for triggers to meet it, or for ever, for one to replace it: not many of these, for a
-/// status shows no more than ten runs.
+/// status shows no more than ten runs. One in three takes its time to end when it is told to.
 fn script(seed: u64) -> JobScript {
     let hung = AtomicU64::default();
     Arc::new(move |job: &str| {
@@ -51,6 +51,7 @@ fn script(seed: u64) -> JobScript {
         JobAct {
             begins: Duration::from_millis(turn % 60),
             lasts: Duration::from_millis(lasts),
+            ends: Duration::from_millis(if turn.is_multiple_of(3) { turn % 700 } else { 0 }),
             code: i32::from(fails),
             output: output_of(job),
         }

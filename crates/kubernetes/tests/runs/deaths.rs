@@ -144,6 +144,7 @@ impl Pods {
             JobAct {
                 begins: Duration::from_millis(10),
                 lasts: Duration::from_millis(if goes_on { 600_000 } else { 30 }),
+                ends: Duration::ZERO,
                 code: i32::from(fails),
                 output: output_of(job),
             }

@@ -27,6 +27,7 @@ fn script() -> testkit::kubelet::JobScript {
         JobAct {
             begins: Duration::ZERO,
             lasts: if first { Duration::from_millis(30) } else { Duration::from_secs(600) },
+            ends: Duration::ZERO,
             code: 0,
             output: json!({"job": job}).to_string(),
         }

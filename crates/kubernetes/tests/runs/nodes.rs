@@ -26,6 +26,7 @@ async fn said(name: &str, begins: Duration, words: &str) {
     let script = move |_: &str| JobAct {
         begins,
         lasts: Duration::from_secs(600),
+        ends: Duration::ZERO,
         code: 0,
         output: "{}".to_owned(),
     };

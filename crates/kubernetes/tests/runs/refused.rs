@@ -35,6 +35,7 @@ async fn a_run_whose_output_is_refused_keeps_no_other_from_beginning_and_ending(
     let script = Arc::new(|job: &str| JobAct {
         begins: Duration::ZERO,
         lasts: Duration::from_millis(30),
+        ends: Duration::ZERO,
         code: 0,
         output: json!({"job": job}).to_string(),
     });

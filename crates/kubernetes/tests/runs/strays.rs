@@ -33,6 +33,7 @@ impl Stray {
         let act = JobAct {
             begins: Duration::ZERO,
             lasts: Duration::from_secs(3),
+            ends: Duration::ZERO,
             code: 0,
             output: "{}".to_owned(),
         };

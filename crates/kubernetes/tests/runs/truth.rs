@@ -325,7 +325,9 @@ fn pods(
     assert!(stray.is_empty() || user.is_robbed(), "{}: pods of no run, {stray:?}", user.name);
     let early: Vec<_> = entries.iter().filter(|(_, entry)| entry.told_early).collect();
     assert!(early.is_empty(), "sidecars were told while others went on: {early:?}");
-    if user.is_robbed() || !matches!(user.shape.policy, Policy::Forbid | Policy::Queue) {
+    // Of two that lead one may make the Job of a run that the other has replaced.
+    let may_meet = user.shape.policy == Policy::Replace && two_lead;
+    if user.is_robbed() || user.shape.policy == Policy::Allow || may_meet {
         return;
     }
     // The second pod of one may go on after its run.

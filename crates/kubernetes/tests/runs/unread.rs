@@ -49,6 +49,7 @@ async fn output_in_the_log_of_a_node_that_is_silent_is_waited_for_and_of_one_tha
     let script = Arc::new(|_: &str| JobAct {
         begins: Duration::ZERO,
         lasts: Duration::from_millis(30),
+        ends: Duration::ZERO,
         code: 0,
         output: json!({"k": "x".repeat(LARGE)}).to_string(),
     });

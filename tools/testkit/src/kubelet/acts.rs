@@ -57,6 +57,8 @@ pub struct JobAct {
     pub begins: Duration,
     /// From then until its end.
     pub lasts: Duration,
+    /// How long it takes to end when it is told to before that.
+    pub ends: Duration,
     /// What its container exits with.
     pub code: i32,
     /// What it leaves in each file that is gathered.

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use engine::trigger::Action;
+use engine::trigger::{Action, Concurrency};
 use k8s_openapi::api::batch::v1::Job;
 use kube::api::{DeleteParams, Patch, PatchParams, PropagationPolicy};
 use serde_json::{Value, json};
@@ -48,7 +48,7 @@ impl Controller {
                 (self.delete_job(&job, PropagationPolicy::Orphan).await, Table::goes)
             }
             Disposal::TakesPods => {
-                let policy = match job.has_ended() {
+                let policy = match job.has_ended() || self.waits_for_pods(key) {
                     // Its pods first: whoever sees that the Job is gone finds none of them.
                     true => PropagationPolicy::Foreground,
                     // They may take long, on a dead node for ever, and the Job may be what keeps another from beginning.
@@ -64,6 +64,13 @@ impl Controller {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Whether the next run waits for the pods of those before it in any case.
+    fn waits_for_pods(&self, key: &Key) -> bool {
+        let table = self.table();
+        let resource = table.get(key).and_then(|entry| entry.resource.as_ref());
+        resource.is_some_and(|resource| resource.concurrency != Concurrency::Allow)
     }
 
     /// Of this one, and no other of its name.

@@ -86,10 +86,12 @@ impl Table {
         self.lasting.0.retain(|of, _| *of.0 != *namespace);
     }
 
-    /// Until when those are waited for that are of this name; `None`: there are none.
-    pub(crate) fn lasts(&self, key: &Key, now: i64) -> Option<Until> {
+    /// Until when those are waited for that are of this name; `None`: there are none. Whether there may be some that are
+    /// `unseen` counts where none are known.
+    pub(crate) fn lasts(&self, key: &Key, unseen: bool, now: i64) -> Option<Until> {
         let of = (Arc::clone(&key.namespace), key.dialect, label(&key.name).into());
-        let until = self.lasting.0.get(&of)?.values().map(|going| match going {
+        let Some(pods) = self.lasting.0.get(&of) else { return unseen.then_some(Until::End) };
+        let until = pods.values().map(|going| match going {
             Some(going) => Until::Second(going.saturating_add(SLACK)),
             None => Until::End,
         });
@@ -123,14 +125,15 @@ mod tests {
     use crate::quarks::tests::pod;
 
     const NOW: i64 = 1000;
+    const OURS: Dialect = Dialect::QuarksJob;
 
     fn of(name: &str, uid: &str, going: Option<i64>) -> SeenPod {
-        let of = Some((Dialect::QuarksJob, label(name).into()));
+        let of = Some((OURS, label(name).into()));
         SeenPod { uid: uid.into(), namespace: "n".into(), going, of, ..pod(&[("c", None)], None) }
     }
 
     fn key(name: &str) -> Key {
-        Key { dialect: Dialect::QuarksJob, namespace: "n".into(), name: name.into() }
+        Key { dialect: OURS, namespace: "n".into(), name: name.into() }
     }
 
     #[test]
@@ -162,11 +165,15 @@ mod tests {
         ] {
             let mut table = Table::new(2, b"key");
             pods.iter().for_each(|pod| drop(table.note_lasting(pod)));
-            assert_eq!(table.lasts(&key("a"), NOW), expected, "{name}");
+            assert_eq!(table.lasts(&key("a"), false, NOW), expected, "{name}");
             table.keep_lasting(Some("m"), &HashSet::new());
-            assert_eq!(table.lasts(&key("a"), NOW), expected, "{name}: another list");
+            assert_eq!(table.lasts(&key("a"), false, NOW), expected, "{name}: another list");
+            // What is known decides: of a dead node no more comes.
+            let others = table.lasts(&key("a"), true, NOW);
+            let is_known = table.lasting.0.contains_key(&("n".into(), OURS, "a".into()));
+            assert_eq!(others, if is_known { expected } else { Some(Until::End) }, "{name}");
             table.keep_lasting(None, &HashSet::new());
-            assert_eq!(table.lasts(&key("a"), NOW), None, "{name}: a list without it");
+            assert_eq!(table.lasts(&key("a"), false, NOW), None, "{name}: a list without it");
         }
     }
 
@@ -187,7 +194,11 @@ mod tests {
             assert_eq!(table.keep_lasting(None, &HashSet::new()), [key(name)]);
             table.note_lasting(&running);
             table.leave_lasting("n");
-            assert_eq!(table.lasts(&key(name), NOW), None, "{name}: nobody looks there any more");
+            assert_eq!(
+                table.lasts(&key(name), false, NOW),
+                None,
+                "{name}: nobody looks there any more"
+            );
         }
     }
 }
