@@ -2,203 +2,37 @@
 
 #[path = "support/calls.rs"]
 mod calls;
+#[path = "support/counted.rs"]
+mod counted;
 #[path = "support/served.rs"]
 mod served;
 mod support;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use async_trait::async_trait;
-use engine::ports::Clock;
-use engine::record::{Key, Timestamp};
-use engine::{Engine, Policy, Ports, SystemClock};
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use engine::Engine;
+use engine::record::Key;
+use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, PostParams};
-use kubernetes::{Change, JobRunner, JobSettings, KubernetesStore, Settings, resources};
+use kubernetes::resources;
 use osb::{
-    Backend, BindRequest, BindingId, Call, DeprovisionRequest, InstanceId, LastOperationQuery,
-    OperationState, PlanId, ProvisionRequest, Reply, ServiceId, UnbindRequest,
+    Backend, BindingId, DeprovisionRequest, InstanceId, LastOperationQuery, PlanId,
+    ProvisionRequest, ServiceId, UnbindRequest, UpdateRequest,
 };
 use serde_json::json;
 use testkit::kubelet::{Act, Kubelet, Script};
 use testkit::plane::ControlPlane;
 
 use calls::Calls;
+use counted::{
+    BROKER, BROKER_UPDATES, BROKER_V2, Counted, bind_request, call, request, settled,
+    settled_binding, token,
+};
 use served::{Tally, served};
 use support::Cluster;
-
-const BROKER: &str = r#"#!/bin/sh
-case $1 in
-catalog) echo '{"services":[{"id":"s","name":"db","description":"d","bindable":true,
-    "instances_retrievable":true,"bindings_retrievable":true,
-    "plans":[{"id":"p","name":"small","description":"d"},{"id":"slow","name":"slow","description":"d"}]}]}' ;;
-bind) echo '{"credentials":{"password":"planted"}}' ;;
-*) case "$*" in *slow*) sleep 2 ;; esac; echo '{}' ;;
-esac
-"#;
-
-/// Given its parameters in a file: a Secret more, which goes with its Job.
-const BROKER_V2: &str = r#"#!/bin/sh
-case $1 in
-catalog) echo '{"services":[{"id":"s","name":"db","description":"d","bindable":true,
-    "plans":[{"id":"p","name":"small","description":"d"},{"id":"slow","name":"slow","description":"d"}]}],
-    "jobs":{"version":2,"capabilities":["request-file"]}}' ;;
-*) case "$*" in *slow*) sleep 2 ;; esac; grep -q size "$OSB_REQUEST_FILE" && echo '{}' ;;
-esac
-"#;
-
-/// On a busy machine a run takes longer than the two seconds after which its start is recorded, by one more
-/// write: here no time passes but what a test lets pass, in milliseconds since 1970.
-struct Still(AtomicU64);
-
-#[async_trait]
-impl Clock for Still {
-    fn now(&self) -> Timestamp {
-        Timestamp(self.0.load(Ordering::Relaxed))
-    }
-
-    async fn sleep(&self, duration: Duration) {
-        tokio::time::sleep(duration).await;
-    }
-}
-
-struct Counted {
-    engine: Engine,
-    store: Arc<KubernetesStore>,
-    calls: Calls,
-    clock: Arc<Still>,
-    cluster: Cluster,
-}
-
-impl Counted {
-    async fn new(broker: &str) -> Self {
-        Self::on(Cluster::new("budget").await, broker).await
-    }
-
-    async fn on(cluster: Cluster, broker: &str) -> Self {
-        let script: ConfigMap = serde_json::from_value(json!({
-            "metadata": {"name": "script"}, "data": {"broker": broker},
-        }))
-        .unwrap();
-        let config_maps: Api<ConfigMap> =
-            Api::namespaced(cluster.client.clone(), &cluster.namespace);
-        config_maps.create(&PostParams::default(), &script).await.unwrap();
-        let counted = Self::open(cluster).await;
-        counted.engine.refresh_catalog().await.unwrap();
-        // As the controller does.
-        let (mut changes, told) = (counted.store.changes().unwrap(), counted.engine.clone());
-        tokio::spawn(async move {
-            while let Some(Change { key, busy, .. }) = changes.recv().await {
-                told.heard_of(&key, busy);
-            }
-        });
-        counted
-    }
-
-    /// Another, which carries nothing out.
-    async fn replica(&self) -> Self {
-        let (client, namespace) = (self.cluster.client.clone(), self.cluster.namespace.clone());
-        Self::open(Cluster { client, namespace }).await
-    }
-
-    async fn open(cluster: Cluster) -> Self {
-        let calls = Calls::default();
-        let client = calls.of(&cluster.client, &cluster.namespace);
-        let settings =
-            Settings { namespace: cluster.namespace.clone(), broker: "budget".to_owned() };
-        let store = Arc::new(KubernetesStore::open(client.clone(), settings).await.unwrap());
-        let image = testkit::cluster::SHELL_IMAGE;
-        let mut jobs =
-            JobSettings::new(&cluster.namespace, "budget", image, support::packed_agent());
-        // Else it comes a minute later.
-        jobs.linger = Duration::ZERO;
-        jobs.pod = serde_json::from_value(json!({
-            "volumes": [{"name": "script", "configMap": {"name": "script", "defaultMode": 0o555}}],
-            "volumeMounts": [{"name": "script", "mountPath": "/bin/broker", "subPath": "broker"}],
-        }))
-        .unwrap();
-        let runner = JobRunner::open(client, jobs).await.unwrap();
-        runner.belongs_to(&store);
-        let clock = Arc::new(Still(AtomicU64::new(SystemClock.now().0)));
-        let ports = Ports {
-            store: Arc::clone(&store) as _,
-            runner: Arc::new(runner),
-            clock: Arc::clone(&clock) as _,
-            observer: Arc::new(()),
-        };
-        let engine =
-            Engine::new(Policy { broker: "budget".to_owned(), ..Policy::default() }, ports);
-        Self { engine, store, calls, clock, cluster }
-    }
-
-    /// What was called since, so much or more, in the order of names: calls that go at once come in any order.
-    async fn spent(&self, expected: usize) -> Vec<String> {
-        // What is cleaned up after the answer, too.
-        let mut calls = self.calls.settled(expected).await;
-        calls.sort();
-        calls
-    }
-}
-
-fn call() -> Call {
-    Call { accepts_incomplete: true, ..Call::default() }
-}
-
-async fn settled(engine: &Engine, instance: &InstanceId, operation: &str) {
-    let query = LastOperationQuery { operation: Some(operation.to_owned()), ..Default::default() };
-    for _ in 0..1800 {
-        let last = engine.instance_last_operation(&call(), instance, query.clone()).await.unwrap();
-        if last.state != OperationState::InProgress {
-            assert_eq!(last.state, OperationState::Succeeded, "{last:?}");
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    panic!("{operation} never ends");
-}
-
-/// As [`settled`], of a binding.
-async fn settled_binding(
-    engine: &Engine,
-    instance: &InstanceId,
-    binding: &BindingId,
-    operation: &str,
-) {
-    let query = LastOperationQuery { operation: Some(operation.to_owned()), ..Default::default() };
-    loop {
-        let last =
-            engine.binding_last_operation(&call(), instance, binding, query.clone()).await.unwrap();
-        if last.state != OperationState::InProgress {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-}
-
-fn token<T: std::fmt::Debug>(reply: Reply<T>) -> String {
-    match reply {
-        Reply::Accepted { operation, .. } => operation,
-        other => panic!("{other:?}"),
-    }
-}
-
-fn request() -> ProvisionRequest {
-    serde_json::from_value(json!({
-        "service_id": "s", "plan_id": "p", "organization_guid": "o", "space_guid": "s",
-        "parameters": {"size": 1}, "context": {"platform": "test"},
-    }))
-    .unwrap()
-}
-
-fn bind_request() -> BindRequest {
-    serde_json::from_value(json!({
-        "service_id": "s", "plan_id": "p", "context": {"platform": "test"},
-    }))
-    .unwrap()
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_are_as_promised() {
@@ -360,6 +194,36 @@ async fn a_run_that_lasts_for_more_than_two_seconds_costs_a_write_more() {
         drop(counted.store);
         counted.cluster.remove().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_update_costs_the_writes_of_a_bind_and_looks_for_bindings() {
+    let counted = Counted::new(BROKER_UPDATES).await;
+    let instance = InstanceId::new("i").unwrap();
+    let made = counted.engine.provision(&call(), &instance, request()).await.unwrap();
+    settled(&counted.engine, &instance, &token(made)).await;
+    counted.spent(5).await;
+    let update: UpdateRequest =
+        serde_json::from_value(json!({"service_id": "s", "parameters": {"size": 2}})).unwrap();
+    let begun = counted.engine.update(&call(), &instance, update).await.unwrap();
+    settled(&counted.engine, &instance, &token(begun)).await;
+    assert_eq!(
+        counted.spent(9).await,
+        [
+            "DELETE jobs",
+            "GET servicebindings",
+            "GET servicebindings",
+            "GET serviceinstances",
+            "PATCH secrets",
+            "PATCH secrets",
+            "PATCH serviceinstances/status",
+            "PATCH serviceinstances/status",
+            "POST jobs",
+        ],
+        "five writes until it is seen, one to clean up; it looks for bindings before it is recorded, and after"
+    );
+    drop(counted.store);
+    counted.cluster.remove().await;
 }
 
 /// A replica that neither took an order nor carried it out hears of it by its watches.

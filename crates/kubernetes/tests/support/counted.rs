@@ -1,0 +1,201 @@
+//! An engine whose calls are counted.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use engine::ports::Clock;
+use engine::record::Timestamp;
+use engine::{Engine, Policy, Ports, SystemClock};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Api, PostParams};
+use kubernetes::{Change, JobRunner, JobSettings, KubernetesStore, Settings};
+use osb::{
+    Backend, BindRequest, BindingId, Call, InstanceId, LastOperationQuery, OperationState,
+    ProvisionRequest, Reply,
+};
+use serde_json::json;
+
+use crate::calls::Calls;
+use crate::support::{self, Cluster};
+
+pub(crate) const BROKER: &str = r#"#!/bin/sh
+case $1 in
+catalog) echo '{"services":[{"id":"s","name":"db","description":"d","bindable":true,
+    "instances_retrievable":true,"bindings_retrievable":true,
+    "plans":[{"id":"p","name":"small","description":"d"},{"id":"slow","name":"slow","description":"d"}]}]}' ;;
+bind) echo '{"credentials":{"password":"planted"}}' ;;
+*) case "$*" in *slow*) sleep 2 ;; esac; echo '{}' ;;
+esac
+"#;
+
+/// Given its parameters in a file: a Secret more, which goes with its Job.
+pub(crate) const BROKER_V2: &str = r#"#!/bin/sh
+case $1 in
+catalog) echo '{"services":[{"id":"s","name":"db","description":"d","bindable":true,
+    "plans":[{"id":"p","name":"small","description":"d"},{"id":"slow","name":"slow","description":"d"}]}],
+    "jobs":{"version":2,"capabilities":["request-file"]}}' ;;
+*) case "$*" in *slow*) sleep 2 ;; esac; grep -q size "$OSB_REQUEST_FILE" && echo '{}' ;;
+esac
+"#;
+
+/// Knows updates.
+pub(crate) const BROKER_UPDATES: &str = r#"#!/bin/sh
+case $1 in
+catalog) echo '{"services":[{"id":"s","name":"db","description":"d","bindable":true,"plan_updateable":true,
+    "plans":[{"id":"p","name":"small","description":"d"}]}],
+    "jobs":{"version":2,"capabilities":["update"]}}' ;;
+*) echo '{}' ;;
+esac
+"#;
+
+/// On a busy machine a run takes longer than the two seconds after which its start is recorded, by one more
+/// write: here no time passes but what a test lets pass, in milliseconds since 1970.
+pub(crate) struct Still(pub(crate) AtomicU64);
+
+#[async_trait]
+impl Clock for Still {
+    fn now(&self) -> Timestamp {
+        Timestamp(self.0.load(Ordering::Relaxed))
+    }
+
+    async fn sleep(&self, duration: Duration) {
+        tokio::time::sleep(duration).await;
+    }
+}
+
+pub(crate) struct Counted {
+    pub(crate) engine: Engine,
+    pub(crate) store: Arc<KubernetesStore>,
+    pub(crate) calls: Calls,
+    pub(crate) clock: Arc<Still>,
+    pub(crate) cluster: Cluster,
+}
+
+impl Counted {
+    pub(crate) async fn new(broker: &str) -> Self {
+        Self::on(Cluster::new("budget").await, broker).await
+    }
+
+    pub(crate) async fn on(cluster: Cluster, broker: &str) -> Self {
+        let script: ConfigMap = serde_json::from_value(json!({
+            "metadata": {"name": "script"}, "data": {"broker": broker},
+        }))
+        .unwrap();
+        let config_maps: Api<ConfigMap> =
+            Api::namespaced(cluster.client.clone(), &cluster.namespace);
+        config_maps.create(&PostParams::default(), &script).await.unwrap();
+        let counted = Self::open(cluster).await;
+        counted.engine.refresh_catalog().await.unwrap();
+        // As the controller does.
+        let (mut changes, told) = (counted.store.changes().unwrap(), counted.engine.clone());
+        tokio::spawn(async move {
+            while let Some(Change { key, busy, .. }) = changes.recv().await {
+                told.heard_of(&key, busy);
+            }
+        });
+        counted
+    }
+
+    /// Another, which carries nothing out.
+    pub(crate) async fn replica(&self) -> Self {
+        let (client, namespace) = (self.cluster.client.clone(), self.cluster.namespace.clone());
+        Self::open(Cluster { client, namespace }).await
+    }
+
+    pub(crate) async fn open(cluster: Cluster) -> Self {
+        let calls = Calls::default();
+        let client = calls.of(&cluster.client, &cluster.namespace);
+        let settings =
+            Settings { namespace: cluster.namespace.clone(), broker: "budget".to_owned() };
+        let store = Arc::new(KubernetesStore::open(client.clone(), settings).await.unwrap());
+        let image = testkit::cluster::SHELL_IMAGE;
+        let mut jobs =
+            JobSettings::new(&cluster.namespace, "budget", image, support::packed_agent());
+        // Else it comes a minute later.
+        jobs.linger = Duration::ZERO;
+        jobs.pod = serde_json::from_value(json!({
+            "volumes": [{"name": "script", "configMap": {"name": "script", "defaultMode": 0o555}}],
+            "volumeMounts": [{"name": "script", "mountPath": "/bin/broker", "subPath": "broker"}],
+        }))
+        .unwrap();
+        let runner = JobRunner::open(client, jobs).await.unwrap();
+        runner.belongs_to(&store);
+        let clock = Arc::new(Still(AtomicU64::new(SystemClock.now().0)));
+        let ports = Ports {
+            store: Arc::clone(&store) as _,
+            runner: Arc::new(runner),
+            clock: Arc::clone(&clock) as _,
+            observer: Arc::new(()),
+        };
+        let engine =
+            Engine::new(Policy { broker: "budget".to_owned(), ..Policy::default() }, ports);
+        Self { engine, store, calls, clock, cluster }
+    }
+
+    /// What was called since, so much or more, in the order of names: calls that go at once come in any order.
+    pub(crate) async fn spent(&self, expected: usize) -> Vec<String> {
+        // What is cleaned up after the answer, too.
+        let mut calls = self.calls.settled(expected).await;
+        calls.sort();
+        calls
+    }
+}
+
+pub(crate) fn call() -> Call {
+    Call { accepts_incomplete: true, ..Call::default() }
+}
+
+pub(crate) async fn settled(engine: &Engine, instance: &InstanceId, operation: &str) {
+    let query = LastOperationQuery { operation: Some(operation.to_owned()), ..Default::default() };
+    for _ in 0..1800 {
+        let last = engine.instance_last_operation(&call(), instance, query.clone()).await.unwrap();
+        if last.state != OperationState::InProgress {
+            assert_eq!(last.state, OperationState::Succeeded, "{last:?}");
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("{operation} never ends");
+}
+
+/// As [`settled`], of a binding.
+pub(crate) async fn settled_binding(
+    engine: &Engine,
+    instance: &InstanceId,
+    binding: &BindingId,
+    operation: &str,
+) {
+    let query = LastOperationQuery { operation: Some(operation.to_owned()), ..Default::default() };
+    loop {
+        let last =
+            engine.binding_last_operation(&call(), instance, binding, query.clone()).await.unwrap();
+        if last.state != OperationState::InProgress {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+pub(crate) fn token<T: std::fmt::Debug>(reply: Reply<T>) -> String {
+    match reply {
+        Reply::Accepted { operation, .. } => operation,
+        other => panic!("{other:?}"),
+    }
+}
+
+pub(crate) fn request() -> ProvisionRequest {
+    serde_json::from_value(json!({
+        "service_id": "s", "plan_id": "p", "organization_guid": "o", "space_guid": "s",
+        "parameters": {"size": 1}, "context": {"platform": "test"},
+    }))
+    .unwrap()
+}
+
+pub(crate) fn bind_request() -> BindRequest {
+    serde_json::from_value(json!({
+        "service_id": "s", "plan_id": "p", "context": {"platform": "test"},
+    }))
+    .unwrap()
+}
