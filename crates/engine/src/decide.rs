@@ -200,8 +200,10 @@ fn attempt(policy: &Policy, state: &State<'_>, now: Timestamp) -> Step {
         RunState::Running { progress: Some(said) }
             if record.operation.progress.as_deref().unwrap_or_default() != said =>
         {
-            let is_told = record.operation.progress.is_some();
-            match is_told && now < record.updated_at.plus(TOLD) {
+            let until = record.updated_at.plus(TOLD);
+            // What is further off was put down by a clock that was wrong.
+            let stands = now < until && now.until(until) <= TOLD;
+            match record.operation.progress.is_some() && stands {
                 true => Step::Wait(run),
                 false => write(transition::progressed(record, said, now), vec![]),
             }

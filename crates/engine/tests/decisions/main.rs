@@ -159,6 +159,9 @@ async fn what_was_told_of_a_run_stands_for_a_moment_and_then_the_last_is_told() 
     for (at, said) in [(NOW, "2 %"), (Timestamp(until.0 - 1), "3 %")] {
         assert_eq!(decide(&policy, &seen(&first, says(said)), at), Step::Wait(run(&first)));
     }
+    let before = Timestamp(NOW.0 - 3_600_000);
+    let set_back = written(decide(&policy, &seen(&first, says("3 %")), before));
+    assert_eq!(set_back.operation.progress.as_deref(), Some("3 %"), "a clock that was set back");
     let next = written(decide(&policy, &seen(&first, says("4 %")), until));
     assert_eq!(next.operation.progress.as_deref(), Some("4 %"));
     let ended = seen(&first, RunState::Finished(Ok(Output::default())));

@@ -26,6 +26,8 @@ use crate::quarks::api::key::Key;
 const REFUSED: Duration = Duration::from_secs(30);
 /// How long pods of a run that is over go on before it is said that they are waited for: most end at once.
 const LONG: Duration = Duration::from_secs(10);
+/// How long a pod is waited for that may be on its way: the Job is taken away, and may be held by others.
+const UNSEEN: Duration = Duration::from_secs(60);
 /// How far what is recorded may be ahead of the API server's time.
 const AHEAD: jiff::SignedDuration = jiff::SignedDuration::from_secs(60);
 
@@ -93,7 +95,10 @@ impl Table {
         let next = jobs.filter_map(|job| self.awaited(&resource, job, now)).min();
         let lasting = self.lasting(key, &state, now);
         state.lasts = lasting.is_some();
-        let rest = lasting.and_then(|(_, since)| LONG.checked_sub(since.elapsed()));
+        let rest = lasting.and_then(|(until, since)| {
+            let most = if until == Until::Unseen { UNSEEN } else { LONG };
+            most.checked_sub(since.elapsed())
+        });
         let lasts_long = lasting.is_some() && rest.is_none();
         let until = lasting.and_then(|(until, _)| until.time());
         let next =
@@ -149,7 +154,10 @@ impl Table {
         let until = self.lasts(key, unseen, now.as_second()).filter(|_| waits);
         let entry = self.entries.get_mut(key)?;
         entry.lasts_since = until.and(entry.lasts_since).or_else(|| until.map(|_| Instant::now()));
-        until.zip(entry.lasts_since)
+        let is_past = |(until, since): &(Until, Instant)| {
+            *until == Until::Unseen && since.elapsed() >= UNSEEN
+        };
+        until.zip(entry.lasts_since).filter(|lasting| !is_past(lasting))
     }
 
     fn state(&mut self, key: &Key, settle: Duration, at: Timestamp) -> Option<State> {

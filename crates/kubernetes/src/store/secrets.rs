@@ -68,11 +68,12 @@ impl Drop for Coming<'_> {
     }
 }
 
-/// What was kept for a write of a resource.
+/// What was kept for a write of a resource that came to nothing, as far as is known.
+#[derive(PartialEq)]
 struct Left {
-    /// The version that the resource was to be of. While it is, the write may take effect yet, if nobody has refused it.
+    /// The version that the resource was to be of. While it is, a write that names these may take effect yet: nobody knows
+    /// which of those that named them was refused, and which was only not answered.
     version: u64,
-    is_refused: bool,
     places: Places,
 }
 
@@ -126,11 +127,16 @@ impl Secrets {
         self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// These are kept, and the write of a resource of this version that was to name them was refused, or not answered.
-    pub(super) fn leave(&self, secret: &str, version: u64, is_refused: bool, places: Places) {
-        if places != Places::default() {
-            let left = Left { version, is_refused, places };
-            self.lock_left().entry(secret.to_owned()).or_default().push(left);
+    /// A write of a resource of this version came to nothing, as far as is known, that was to name some of these, and not to
+    /// name others any more.
+    pub(super) fn leave<const N: usize>(&self, secret: &str, version: u64, places: [Places; N]) {
+        let mut all = self.lock_left();
+        let known = all.entry(secret.to_owned()).or_default();
+        for places in places {
+            let left = Left { version, places };
+            if left.places != Places::default() && !known.contains(&left) {
+                known.push(left);
+            }
         }
     }
 
@@ -141,22 +147,22 @@ impl Secrets {
         left.map(|it| it.places.clone()).collect()
     }
 
-    /// A resource of this version, which names these, is about to be written, and to name those. What was left is spent if
-    /// no write that names it can take effect any more.
+    /// A resource of this version, which names these, is about to be written, and to name those. What was left for writes of
+    /// older ones is spent, but for what is named: no such write can take effect any more.
     pub(super) fn clear_left(&self, secret: &str, version: u64, before: &Places, next: &Places) {
         let mut all = self.lock_left();
         let Some(left) = all.get_mut(secret) else { return };
-        let named = |place: &String| before.names(place) || next.names(place);
-        let mut spent = Vec::new();
-        left.retain(|it| {
-            let is_over = it.is_refused || it.version < version;
-            if is_over {
-                spent.extend(it.places.keys().filter(|place| !named(place)).cloned());
-            }
-            !is_over && it.places.keys().any(|place| !next.names(place))
-        });
-        if left.is_empty() {
-            all.remove(secret);
+        let (over, open): (Vec<_>, Vec<_>) =
+            std::mem::take(left).into_iter().partition(|it| it.version < version);
+        let is_named = |place: &String| {
+            let left = open.iter().map(|it| &it.places);
+            [before, next].into_iter().chain(left).any(|it| it.names(place))
+        };
+        let spent = over.iter().flat_map(|it| it.places.keys()).filter(|place| !is_named(place));
+        let spent: Vec<String> = spent.cloned().collect();
+        match open.is_empty() {
+            true => drop(all.remove(secret)),
+            false => *left = open,
         }
         drop(all);
         self.spend(secret, spent);
@@ -232,14 +238,15 @@ impl Place {
         Ok(order.zip(rest).map(|(order, rest)| [order, rest]))
     }
 
-    /// Adds parts to the Secret of a resource, and removes those that are spent.
+    /// Adds parts to the Secret of a resource, and removes those that are spent; `in_use` is what the resource names before
+    /// and after the write, and `None` where there is no Secret yet.
     pub(super) async fn keep(
         &self,
         secret: &str,
         fresh: &Fresh,
         labels: &Value,
         owner: &Value,
-        is_new: bool,
+        in_use: Option<[&Places; 2]>,
     ) -> Result<(), CallError> {
         let mut data: BTreeMap<String, Value> = BTreeMap::new();
         for (place, part) in fresh {
@@ -247,10 +254,11 @@ impl Place {
             let encoded = data_encoding::BASE64.encode(&text);
             data.insert(place.clone(), Value::String(encoded));
         }
-        if is_new {
+        let Some(in_use) = in_use else {
             return self.make_secret(secret, &data, labels, owner).await;
-        }
-        let spent = self.secrets.lock().remove(secret).unwrap_or_default();
+        };
+        let mut spent = self.secrets.lock().remove(secret).unwrap_or_default();
+        spent.retain(|place| in_use.iter().all(|used| !used.names(place)));
         data.extend(spent.iter().map(|place| (place.clone(), Value::Null)));
         match self.add(secret, &data).await {
             // It had nothing confidential until now.
@@ -348,5 +356,67 @@ mod tests {
             );
             assert!(secrets.recent.weight() <= CACHE_BYTES, "{name}");
         }
+    }
+
+    /// By version, what a write was to name: what is spent when this one is written after these, which came to nothing.
+    #[test]
+    fn what_a_write_may_name_yet_is_not_spent_however_others_end() {
+        let places = |order: &str, rest: &str| {
+            let place = |it: &str| (!it.is_empty()).then(|| it.to_owned());
+            Places { order: place(order), rest: place(rest) }
+        };
+        for (name, left, version, before, next, expected) in [
+            ("nothing is left", vec![], 6, places("", "r0"), places("", "r1"), vec![]),
+            (
+                "the same again",
+                vec![(5, "", "r1"); 2],
+                5,
+                places("", "r0"),
+                places("", "r1"),
+                vec![],
+            ),
+            (
+                "something else, of the same",
+                vec![(5, "", "r1")],
+                5,
+                places("", "r0"),
+                places("", "r2"),
+                vec![],
+            ),
+            ("it took effect", vec![(5, "", "r1")], 6, places("", "r1"), places("", "r2"), vec![]),
+            ("it did not", vec![(5, "", "r1")], 6, places("", "r0"), places("", "r2"), vec!["r1"]),
+            ("it is named now", vec![(5, "", "r1")], 6, places("", "r0"), places("", "r1"), vec![]),
+            (
+                "a part of it may be named yet",
+                vec![(5, "o1", "r1"), (6, "o1", "r2")],
+                6,
+                places("", "r0"),
+                places("o3", "r3"),
+                vec!["r1"],
+            ),
+            (
+                "what is known is older",
+                vec![(7, "", "r1")],
+                6,
+                places("", "r0"),
+                places("", "r2"),
+                vec![],
+            ),
+        ] {
+            let secrets = Secrets::default();
+            for (version, order, rest) in left {
+                secrets.leave("s", version, [places(order, rest)]);
+            }
+            secrets.clear_left("s", version, &before, &next);
+            let spent = secrets.lock().get("s").cloned().unwrap_or_default();
+            assert_eq!(spent, expected, "{name}");
+        }
+        let secrets = Secrets::default();
+        secrets.leave("s", 5, [places("", "r1")]);
+        secrets.leave("s", 5, [places("", "r1")]);
+        assert_eq!(secrets.left("s", 5), [places("", "r1")], "once");
+        assert_eq!(secrets.left("s", 6), [], "no other version may name it");
+        secrets.forget("s");
+        assert_eq!(secrets.left("s", 5), [], "it is gone");
     }
 }

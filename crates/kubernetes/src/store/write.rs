@@ -120,7 +120,7 @@ impl Place {
             return Ok(outgoing.entry(record, From::First, &made.metadata));
         }
         let owner = owner(kind, &name, made.metadata.uid.as_deref().unwrap_or_default());
-        let kept = self.keep(&name, &outgoing.fresh, &labels, &owner, true).await;
+        let kept = self.keep(&name, &outgoing.fresh, &labels, &owner, None).await;
         if let Err(error) = kept {
             if error.is_refusal() {
                 let made = outgoing.entry(record, From::First, &made.metadata);
@@ -166,7 +166,8 @@ impl Place {
             let coming = self.secrets.expect(&name, &outgoing.fresh);
             // A Secret that is there then is of a resource of the name that is gone, and goes with it.
             let is_first = before.places == Places::default();
-            let kept = self.keep(&name, &outgoing.fresh, &labels, &owner, is_first).await;
+            let in_use = (!is_first).then_some([&before.places, &outgoing.places]);
+            let kept = self.keep(&name, &outgoing.fresh, &labels, &owner, in_use).await;
             let kept = kept.map_err(CallError::of_a_secret);
             if let Err(CallError::Invalid(said)) = kept {
                 return Err(self.make_room(before, said).await?);
@@ -192,17 +193,24 @@ impl Place {
             // Gone, or another's; or ours, and somebody in between has sent it twice.
             Err(CallError::NotFound | CallError::Conflict) => {
                 let new = outgoing.places.without(&before.places);
-                if new != Places::default()
-                    && let Ok(now) = self.find(&record.key).await
-                    && now.is_none_or(|now| new.without(&now.places) == new)
-                {
-                    self.secrets.spend(&name, new.keys().cloned());
+                // Only what names an older version than there is has come to nothing for certain.
+                let found =
+                    if new == Places::default() { Ok(None) } else { self.find(&record.key).await };
+                match found {
+                    Ok(None) => {}
+                    Ok(Some(now)) if now.version > before.version => {
+                        self.secrets.spend(&name, new.without(&now.places).keys().cloned());
+                    }
+                    Ok(Some(_)) | Err(_) => {
+                        self.secrets.leave(&name, before.version, [new, before.places.clone()]);
+                    }
                 }
                 Err(StoreError::Conflict)
             }
             Err(error) => {
                 let new = outgoing.places.without(&before.places);
-                self.secrets.leave(&name, before.version, error.is_refusal(), new);
+                // If it took effect all the same, nobody reads what it has replaced.
+                self.secrets.leave(&name, before.version, [new, before.places.clone()]);
                 Err(error.into())
             }
         }

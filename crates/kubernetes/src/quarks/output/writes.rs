@@ -51,18 +51,20 @@ fn plain(known: Option<&Object>, resource: &Resource, wanted: &Wanted) -> Result
     let owner = Some(resource).filter(|_| wanted.owned);
     let controller = known.and_then(|known| known.owned.as_ref()?.controller.as_deref());
     let is_others = known.is_some_and(|known| known.is_of_another_than(&resource.uid));
-    let mut annotations = wanted.annotations.clone();
-    if owner.is_none() && !is_others {
-        annotations.insert(MADE_BY.to_owned(), resource.maker());
+    let of_others =
+        Marks { labels: wanted.labels.clone(), annotations: wanted.annotations.clone() };
+    let mut marks = of_others.clone();
+    if owner.is_none() {
+        marks.annotations.insert(MADE_BY.to_owned(), resource.maker());
     }
-    let marks = Marks { labels: wanted.labels.clone(), annotations };
     let Some(known) = known else { return Ok(Step::Create(object(name, &marks, wanted, owner))) };
     // To write over what is deleted, and held, would let it go.
     if known.going || known.is_owned_by_another_called(&resource.maker(), &resource.uid) {
         return Ok(Step::Take(known.clone()));
     }
     let is_owned = known.is_owned_by(&resource.uid) == wanted.owned;
-    let is_marked = known.is_marked(&marks);
+    // What somebody else has since we wrote it says so, and what was never ours does not.
+    let is_marked = known.is_marked(&marks) || is_others && known.is_marked(&of_others);
     if known.holds(&wanted.data) && is_marked && is_owned {
         return Ok(Step::Nothing);
     }

@@ -33,25 +33,28 @@ pub(crate) enum Until {
     Second(i64),
     /// Until they have ended: nobody has told them to.
     End,
+    /// For a while: none is known, and one may be on its way.
+    Unseen,
 }
 
 impl Until {
     pub(crate) fn time(self) -> Option<Timestamp> {
         match self {
             Self::Second(at) => Timestamp::from_second(at).ok(),
-            Self::End => None,
+            Self::End | Self::Unseen => None,
         }
     }
 }
 
 impl Table {
-    /// A watch has told of a pod. Whose it is, if it has ended by that.
+    /// A watch has told of a pod. Whose it is, if by that it has ended, or is to be gone at another time than was known.
     pub(crate) fn note_lasting(&mut self, pod: &SeenPod) -> Option<Key> {
         let (dialect, name) = pod.of.clone()?;
         let of = (Arc::clone(&pod.namespace), dialect, name);
         if !(pod.over || pod.gone) {
-            self.lasting.0.entry(of).or_default().insert(Arc::clone(&pod.uid), pod.going);
-            return None;
+            let pods = self.lasting.0.entry(of.clone()).or_default();
+            let known = pods.insert(Arc::clone(&pod.uid), pod.going);
+            return known.filter(|known| *known != pod.going).and_then(|_| self.labelled(&of));
         }
         let pods = self.lasting.0.get_mut(&of)?;
         pods.remove(&pod.uid)?;
@@ -90,7 +93,7 @@ impl Table {
     /// `unseen` counts where none are known.
     pub(crate) fn lasts(&self, key: &Key, unseen: bool, now: i64) -> Option<Until> {
         let of = (Arc::clone(&key.namespace), key.dialect, label(&key.name).into());
-        let Some(pods) = self.lasting.0.get(&of) else { return unseen.then_some(Until::End) };
+        let Some(pods) = self.lasting.0.get(&of) else { return unseen.then_some(Until::Unseen) };
         let until = pods.values().map(|going| match going {
             Some(going) => Until::Second(going.saturating_add(SLACK)),
             None => Until::End,
@@ -98,7 +101,7 @@ impl Table {
         let until = until.filter(|until| !matches!(until, Until::Second(at) if *at <= now));
         until.max_by_key(|until| match until {
             Until::Second(at) => *at,
-            Until::End => i64::MAX,
+            Until::End | Until::Unseen => i64::MAX,
         })
     }
 
@@ -171,7 +174,7 @@ mod tests {
             // What is known decides: of a dead node no more comes.
             let others = table.lasts(&key("a"), true, NOW);
             let is_known = table.lasting.0.contains_key(&("n".into(), OURS, "a".into()));
-            assert_eq!(others, if is_known { expected } else { Some(Until::End) }, "{name}");
+            assert_eq!(others, if is_known { expected } else { Some(Until::Unseen) }, "{name}");
             table.keep_lasting(None, &HashSet::new());
             assert_eq!(table.lasts(&key("a"), false, NOW), None, "{name}: a list without it");
         }
@@ -186,6 +189,9 @@ mod tests {
             table.entries.entry(key(&"l".repeat(101))).or_default();
             let running = of(name, "p", None);
             assert_eq!(table.note_lasting(&running), None, "{name}");
+            let told = of(name, "p", Some(1030));
+            assert_eq!(table.note_lasting(&told), Some(key(name)), "it is waited for until then");
+            assert_eq!(table.note_lasting(&told), None, "{name}: that was known");
             let ended = SeenPod { over: true, ..running.clone() };
             assert_eq!(table.note_lasting(&ended), Some(key(name)));
             assert_eq!(table.note_lasting(&ended), None, "{name}: that was known");

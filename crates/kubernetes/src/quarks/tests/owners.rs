@@ -137,6 +137,11 @@ fn what_is_there_is_written_over_taken_away_or_refused_by_whose_it_is() {
             "apiVersion": "example.com/v1", "kind": "Certificate", "name": "tls", "uid": uid,
         }]})
     };
+    let given = || {
+        let mut given = beside("v");
+        given["annotations"] = made_by("quarksjob/a")["annotations"].clone();
+        given
+    };
     let both = |uid: &str| {
         let mut both = owner(OURS, "a", uid);
         let other = beside("v")["ownerReferences"][0].clone();
@@ -170,6 +175,7 @@ fn what_is_there_is_written_over_taken_away_or_refused_by_whose_it_is() {
             [OWNED; 2],
             ["nothing", OWNED],
         ),
+        ("made here, and given another owner since", given(), [OWNED; 2], ["nothing", OWNED]),
         ("its own, and another's", both("u"), ["nothing", OWNED], [OWNED; 2]),
         (
             "of one of its name that is gone, and another's",
