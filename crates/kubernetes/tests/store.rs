@@ -164,7 +164,7 @@ async fn what_is_kept_for_a_write_that_comes_to_nothing_is_kept_once_however_oft
                 let found = store.read(&key).await.unwrap().unwrap();
                 match store.write(with(bytes), Some(&found.version)).await {
                     Err(StoreError::Conflict) => {
-                        tokio::time::sleep(Duration::from_millis(20)).await
+                        tokio::time::sleep(Duration::from_millis(20)).await;
                     }
                     written => break drop(written.unwrap()),
                 }
