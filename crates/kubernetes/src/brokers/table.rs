@@ -51,10 +51,10 @@ pub(crate) enum Nobody {
 pub(super) struct Entry {
     pub(super) resource: Arc<Resource>,
     /// The last good catalog.
-    pub(super) part: Option<Arc<Part>>,
-    /// What was last to be put in force of it, and what last was.
-    merged: Option<Arc<Part>>,
-    in_force: Option<Arc<Part>>,
+    pub(super) part: Option<Part>,
+    /// What was last to be put in force of it, and what last was: what it sells.
+    merged: Option<Part>,
+    in_force: Option<Part>,
     /// What the last question brought, of which generation of the resource.
     pub(super) answer: Option<(i64, Answer)>,
     /// What a question that goes on waits for, if anything.
@@ -263,7 +263,7 @@ impl Brokers {
             let Some(first) = services.first() else { continue };
             let capabilities = offer.of_service.get(&first.id).unwrap_or(&offer.capabilities);
             let capabilities = capabilities.clone();
-            entry.part = Some(Arc::new(Part { catalog: Catalog { services }, capabilities }));
+            entry.part = Some(Part { catalog: Catalog { services }, capabilities });
             entry.in_force.clone_from(&entry.part);
         }
     }
@@ -303,7 +303,7 @@ impl Brokers {
             entry.asking = None;
             entry.answer = Some(match answer {
                 Ok(part) => {
-                    entry.part = Some(Arc::new(part));
+                    entry.part = Some(part);
                     (generation, Answer::Good)
                 }
                 Err((reason, message)) => (generation, Answer::Bad { reason, message }),
@@ -341,7 +341,6 @@ impl Brokers {
         let mut merged = merge(&given);
         let all: Vec<ServiceId> = merged.sold.values().flatten().cloned().collect();
         for (name, entry) in table.iter_mut() {
-            entry.merged.clone_from(&entry.part);
             if entry.part.is_none() {
                 // Not heard of yet: it has what its status says, unless others sell it.
                 entry.services.retain(|has| !all.contains(&has.id));
@@ -350,6 +349,7 @@ impl Brokers {
             let sold = merged.sold.remove(name).unwrap_or_default();
             entry.refused = merged.refused.remove(name).unwrap_or_default();
             entry.sells(&sold, &all);
+            entry.merged = entry.sold();
         }
         drop(table);
         self.is_merged.store(true, Ordering::Relaxed);
@@ -383,7 +383,7 @@ impl Brokers {
         let table = self.lock();
         let told = table.iter().filter_map(|(name, entry)| {
             let faults = self.spec(entry).err();
-            let kept_out = kept_out.as_deref().filter(|_| entry.part != entry.in_force);
+            let kept_out = kept_out.as_deref().filter(|_| entry.sold() != entry.in_force);
             let status = status::of(entry, faults.as_deref(), kept_out, now)?;
             let uid = entry.resource.uid.clone();
             (status != entry.resource.status).then(|| Told { name: name.clone(), uid, status })
@@ -416,6 +416,15 @@ impl Entry {
             Some((_, Answer::Bad { .. })) => self.part.is_some() || !self.services.is_empty(),
             None => false,
         }
+    }
+
+    /// What of its catalog is sold.
+    fn sold(&self) -> Option<Part> {
+        let Part { catalog, capabilities } = self.part.as_ref()?;
+        let is_sold = |id: &ServiceId| self.services.iter().any(|has| has.sold && has.id == *id);
+        let sold = catalog.services.iter().filter(|service| is_sold(&service.id));
+        let services = sold.cloned().collect();
+        Some(Part { catalog: Catalog { services }, capabilities: capabilities.clone() })
     }
 
     fn given(&self) -> Option<Given<'_>> {

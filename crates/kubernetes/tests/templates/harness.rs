@@ -137,6 +137,19 @@ impl Town {
 
     /// The same, with further members of the spec.
     pub(crate) async fn change_with(&self, name: &str, template: Value, more: &[(&str, Value)]) {
+        // As kubectl's users do, where a controller wrote in between.
+        while let Err(error) = self.try_to_change(name, template.clone(), more).await {
+            let is_conflict = matches!(&error, kube::Error::Api(said) if said.code == 409);
+            assert!(is_conflict, "{error:?}");
+        }
+    }
+
+    async fn try_to_change(
+        &self,
+        name: &str,
+        template: Value,
+        more: &[(&str, Value)],
+    ) -> kube::Result<()> {
         let mut object = self.instances().get(name).await.unwrap();
         let mut spec = json!({"template": template});
         more.iter().for_each(|(member, value)| spec[*member] = value.clone());
@@ -147,7 +160,7 @@ impl Town {
         object.metadata.annotations.as_mut().unwrap().insert(VERIFIED.to_owned(), verified);
         object.data["spec"] = spec;
         object.data.as_object_mut().unwrap().remove("status");
-        self.instances().replace(name, &PostParams::default(), &object).await.unwrap();
+        self.instances().replace(name, &PostParams::default(), &object).await.map(drop)
     }
 
     /// Waits until what is ordered now is ready.

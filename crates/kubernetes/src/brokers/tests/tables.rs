@@ -361,6 +361,25 @@ fn one_that_cannot_be_put_in_force_leaves_the_others_serving() {
 }
 
 #[test]
+fn one_whose_service_is_anothers_serves_what_it_sells_though_others_are_kept_out() {
+    let brokers = brokers();
+    brokers.learn(&all(&[plain("a"), plain("bb"), plain("ccc")]), true);
+    let reasons =
+        || -> Vec<String> { said(&brokers).into_values().map(|(reason, _)| reason).collect() };
+    answered(&brokers, "a", offer("s:s p"));
+    answered(&brokers, "bb", offer("s:s p, t:t q"));
+    put_in_force(&brokers);
+    answered(&brokers, "ccc", offer("large:large r"));
+    let _ = brokers.merged();
+    brokers.keep_out("it is too large".to_owned());
+    assert_eq!(reasons(), ["Serving", "ServiceTaken", "CatalogNotInForce"]);
+    answered(&brokers, "a", offer("u:u o"));
+    let _ = brokers.merged();
+    brokers.keep_out("it is too large".to_owned());
+    assert_eq!(reasons(), ["CatalogNotInForce"; 3], "what is free now is not sold by another yet");
+}
+
+#[test]
 fn what_was_answered_while_another_was_put_in_force_is_not_taken_for_it() {
     let brokers = brokers();
     brokers.learn(&all(&[plain("a")]), true);
