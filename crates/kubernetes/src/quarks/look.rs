@@ -95,15 +95,8 @@ impl Table {
         let next = jobs.filter_map(|job| self.awaited(&resource, job, now)).min();
         let lasting = self.lasting(key, &state, now);
         state.lasts = lasting.is_some();
-        let rest = lasting.and_then(|(until, since)| {
-            let most = if until == Until::Unseen { UNSEEN } else { LONG };
-            most.checked_sub(since.elapsed())
-        });
-        let lasts_long = lasting.is_some() && rest.is_none();
-        let until = lasting.and_then(|(until, _)| until.time());
-        let next =
-            next.into_iter().chain(until).chain(rest.and_then(|it| now.checked_add(it).ok()));
-        let next = next.min();
+        let (again, lasts_long) = lasting.unwrap_or_default();
+        let next = next.into_iter().chain(again).min();
         let fault = resource.unread.map(|why| why.to_string());
         let lacks_record = resource.lacks_record();
         let mut look = Look { state, next, lasts_long, fault, faults, lacks_record };
@@ -144,9 +137,14 @@ impl Table {
         Some(look)
     }
 
-    /// Pods of runs that are over and that the next waits for: until when, and since when. Where runs may be beside each
-    /// other there are none.
-    fn lasting(&mut self, key: &Key, state: &State, now: Timestamp) -> Option<(Until, Instant)> {
+    /// Pods of runs that are over and that the next waits for: when to look again, and whether they have gone on for long.
+    /// Where runs may be beside each other there are none.
+    fn lasting(
+        &mut self,
+        key: &Key,
+        state: &State,
+        now: Timestamp,
+    ) -> Option<(Option<Timestamp>, bool)> {
         let is_idle = state.record.open.iter().all(|run| state.settled.contains(&run.id));
         let waits = is_idle && state.concurrency != Concurrency::Allow;
         let entry = self.entries.get(key)?;
@@ -154,10 +152,13 @@ impl Table {
         let until = self.lasts(key, unseen, now.as_second()).filter(|_| waits);
         let entry = self.entries.get_mut(key)?;
         entry.lasts_since = until.and(entry.lasts_since).or_else(|| until.map(|_| Instant::now()));
-        let is_past = |(until, since): &(Until, Instant)| {
-            *until == Until::Unseen && since.elapsed() >= UNSEEN
-        };
-        until.zip(entry.lasts_since).filter(|lasting| !is_past(lasting))
+        let (until, since) = until.zip(entry.lasts_since)?;
+        let most = if until == Until::Unseen { UNSEEN } else { LONG };
+        let rest = most.saturating_sub(since.elapsed());
+        let is_past = rest.is_zero();
+        let rest = (!is_past).then(|| now.checked_add(rest).ok()).flatten();
+        let again = until.time().into_iter().chain(rest).min();
+        (until != Until::Unseen || !is_past).then_some((again, is_past))
     }
 
     fn state(&mut self, key: &Key, settle: Duration, at: Timestamp) -> Option<State> {

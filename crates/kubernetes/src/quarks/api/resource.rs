@@ -18,8 +18,7 @@ use super::schedule::Times;
 use super::unread::{HEAVIEST_RECORD, Unread};
 use crate::quarks::api::following::Following;
 use crate::quarks::api::key::Key;
-use crate::quarks::api::output_map::OutputMap;
-use crate::quarks::api::output_map::Target;
+use crate::quarks::api::output_map::{OutputMap, Target};
 use crate::quarks::api::status::{MADE, MOST_ENDED, SUCCEEDED, Said, WAITING};
 
 /// The record of its runs: an annotation. It is written in one with the strategy that it takes a trigger

@@ -5,8 +5,7 @@
 use serde_json::Value;
 
 use super::dialect::Dialect;
-use crate::quarks::api::pod::SIDECAR;
-use crate::quarks::api::pod::VOLUMES;
+use crate::quarks::api::pod::{SIDECAR, VOLUMES};
 use crate::quarks::api::resource::TTL;
 
 /// What is wrong with the shape of a spec's template: the path, and what has to be there.

@@ -6,14 +6,12 @@ use engine::trigger::{Outcome, Run, Trigger};
 use serde_json::{Value, json};
 
 use crate::quarks::api::dialect::{Dialect, TRIGGERED};
-use crate::quarks::api::naming;
-use crate::quarks::api::noted;
 use crate::quarks::api::output_map::OutputMap;
 use crate::quarks::api::pod::{CONTAINERS, SIDECAR};
 use crate::quarks::api::reference::resolve;
-use crate::quarks::api::resource::TTL;
-use crate::quarks::api::resource::{INVALID, Resource};
+use crate::quarks::api::resource::{INVALID, Resource, TTL};
 use crate::quarks::api::shape;
+use crate::quarks::api::{naming, noted};
 use crate::quarks::output::capture::{
     MAX_VARIABLE_BYTES, Means, capture_files, capture_prints, containers, overtold,
 };

@@ -24,9 +24,7 @@ use agent::{
 use serde_json::{Value, json};
 
 use crate::quarks::api::naming::sanitize;
-use crate::quarks::api::output_map::LEFT;
-use crate::quarks::api::output_map::OutputMap;
-use crate::quarks::api::output_map::PRINTED;
+use crate::quarks::api::output_map::{LEFT, OutputMap, PRINTED};
 use crate::quarks::api::pod::{ENDED, SIDECAR, TOLD, TOLD_VOLUME};
 use crate::runner::delivery::{
     DIRECTORY, Delivery, Parts, installed, resources_of_agent, restricted,

@@ -11,8 +11,7 @@ use serde_json::Value;
 use super::logs::Size;
 use super::objects::MAX_SECRET_BYTES;
 use crate::quarks::api::dialect::Dialect;
-use crate::quarks::api::output_map::OutputMap;
-use crate::quarks::api::output_map::PRINTED;
+use crate::quarks::api::output_map::{OutputMap, PRINTED};
 use crate::quarks::api::pod::SIDECAR;
 use crate::quarks::state::pod::{SeenEnd, SeenPod};
 

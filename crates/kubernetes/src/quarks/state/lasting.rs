@@ -26,15 +26,15 @@ type Pods = BTreeMap<Arc<str>, Option<i64>>;
 #[derive(Default)]
 pub(crate) struct Lasting(HashMap<Of, Pods>);
 
-/// How long pods of runs that are over are waited for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// How long pods of runs that are over are waited for; the longest is the last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Until {
+    /// For a while: none is known, and one may be on its way.
+    Unseen,
     /// Until this second since 1970: whoever does not say by then that it has ended will never say it.
     Second(i64),
     /// Until they have ended: nobody has told them to.
     End,
-    /// For a while: none is known, and one may be on its way.
-    Unseen,
 }
 
 impl Until {
@@ -98,11 +98,7 @@ impl Table {
             Some(going) => Until::Second(going.saturating_add(SLACK)),
             None => Until::End,
         });
-        let until = until.filter(|until| !matches!(until, Until::Second(at) if *at <= now));
-        until.max_by_key(|until| match until {
-            Until::Second(at) => *at,
-            Until::End | Until::Unseen => i64::MAX,
-        })
+        until.filter(|until| *until > Until::Second(now)).max()
     }
 
     /// The one that is known by this label's value: a name as it is, or a long one that was cut.
