@@ -2,6 +2,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "it talks to people")]
 
 mod calls;
+mod clients;
 mod cluster;
 mod conformance;
 mod demo;
@@ -132,6 +133,7 @@ fn line(command: &Command) -> String {
 fn test() -> anyhow::Result<()> {
     cluster::can_be_had()?;
     packages::install_for_tests()?;
+    clients::install()?;
     lint()?;
     let (kubeconfig, ours) = cluster::for_tests()?;
     let result = images::for_tests().and_then(|()| tests(&kubeconfig));
@@ -177,6 +179,7 @@ fn examples() -> anyhow::Result<()> {
 
 fn walk(kind: images::Kind) -> anyhow::Result<()> {
     packages::install_for_tests()?;
+    clients::install()?;
     // What is read of the program, as the definitions, is of the same sources.
     build()?;
     images::build(kind)?;

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! Helm renders the chart where people use it; here a library does, which knows Go's templates and of
-//! Helm's functions those that are given below. So the templates use nothing else.
+//! Helm's functions those that are given below. So the templates use nothing else. The tests have Helm itself say the same.
 
 mod schema;
 
@@ -23,7 +23,7 @@ use anyhow::{Context, ensure};
 use gtmpl::{FuncError, Value as Term};
 use serde_json::{Value, json};
 
-const CHART: &str = "charts/manciple";
+pub(crate) const CHART: &str = "charts/manciple";
 const SCHEMA: &str = "values.schema.json";
 const BASE: &str = "deploy/base";
 /// The name that the base has, and the namespace it is meant for unless an overlay names another.

@@ -57,9 +57,27 @@ impl<'c> Place<'c> {
 
     /// kubectl, not yet started.
     pub(super) fn command(&self, arguments: &[&str]) -> Command {
-        let mut kubectl = self.cluster.command("kubectl");
+        let mut kubectl = self.program("kubectl");
         kubectl.args(["-n", &self.namespace]).args(arguments);
         kubectl
+    }
+
+    /// A program that is to reach the cluster, not yet started.
+    pub(super) fn program(&self, name: &str) -> Command {
+        self.cluster.command(name)
+    }
+
+    /// What an installation needs to be there, and what it sells.
+    pub(super) fn needed(&self) -> [Value; 2] {
+        let settings = json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "files"},
+            "data": {"files.root": "/tmp"},
+        });
+        let credentials = json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "manciple-credentials"},
+            "stringData": {"platform.password": PASSWORD, "operator.password": PASSWORD},
+        });
+        [settings, credentials]
     }
 
     /// The replicas that are ready and are to stay. A port that is forwarded to any other goes with its pod.
@@ -100,14 +118,6 @@ impl<'c> Place<'c> {
     /// As [`Self::deploy`], with further members of `manciple.yaml`, and what these name: by `kubectl apply -k`, as an
     /// overlay on it.
     pub(super) fn deploy_with(&self, members: &Value, named: &[Value]) -> anyhow::Result<()> {
-        let settings = json!({
-            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "files"},
-            "data": {"files.root": "/tmp"},
-        });
-        let credentials = json!({
-            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "manciple-credentials"},
-            "stringData": {"platform.password": PASSWORD, "operator.password": PASSWORD},
-        });
         let env = json!([{"name": "JOBS_CONFIG_MAP", "value": "files"}]);
         let container = json!({"name": "manciple", "env": env});
         let deployment = json!({
@@ -116,7 +126,7 @@ impl<'c> Place<'c> {
             "spec": {"template": {"spec": {"containers": [container]}}},
         });
         let resources: Vec<Value> =
-            [settings, credentials].into_iter().chain(named.iter().cloned()).collect();
+            self.needed().into_iter().chain(named.iter().cloned()).collect();
         let patches = [self.settings(members)?, vec![deployment]].concat();
         let folder = self.overlaid(&resources, &patches)?;
         self.run(&["apply", "-k", folder.to_str().context("the name of a folder")?]).map(drop)

@@ -1,9 +1,26 @@
 //! What the chart makes of values.
 
+mod clients;
 mod schema;
 mod templates;
 
 use super::*;
+
+/// What the chart makes of values: what Helm does, too.
+fn chart(values: &Value) -> anyhow::Result<BTreeMap<String, String>> {
+    let made = super::chart(values);
+    if let Some(helm) = clients::helm(values) {
+        match &made {
+            Ok(made) => assert_eq!(
+                clients::sorted([&helm.unwrap()]),
+                clients::sorted(made.values()),
+                "{values}"
+            ),
+            Err(error) => assert!(helm.is_err(), "Helm takes {values}: {error:#}"),
+        }
+    }
+    made
+}
 
 fn made(values: &Value) -> BTreeMap<String, Value> {
     let texts = chart(values).unwrap().into_iter();
