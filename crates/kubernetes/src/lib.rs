@@ -27,6 +27,7 @@ mod lease;
 pub mod names;
 mod nodes;
 pub mod own;
+mod pods;
 pub mod quarks;
 mod queue;
 pub mod resources;

@@ -12,7 +12,12 @@ pub(crate) const MAKES: i64 = 30;
 pub(crate) fn is_silent(status: &PodStatus) -> bool {
     let is = |type_: &str, value: &str| {
         let mut conditions = status.conditions.iter().flatten();
-        conditions.any(|condition| condition.type_ == type_ && condition.status == value)
+        // That of gates which somebody has given the pod is not of its node.
+        conditions.any(|condition| {
+            condition.type_ == type_
+                && condition.status == value
+                && condition.reason.as_deref() != Some("ReadinessGatesNotReady")
+        })
     };
     let lost = status.reason.as_deref() == Some("NodeLost");
     lost || status.phase.as_deref() == Some("Unknown")

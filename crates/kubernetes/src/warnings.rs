@@ -28,6 +28,9 @@ impl Warned {
             ("Job", "FailedCreate") => (false, "Kubernetes makes no pod for it"),
             ("Pod", "FailedMount" | "FailedAttachVolume") => (true, MOUNTS),
             ("Pod", "FailedCreatePodSandBox") => (true, "the node cannot make the pod"),
+            ("Pod", "FailedPrepareDynamicResources") => {
+                (true, "the node cannot prepare what its resource claims ask for")
+            }
             _ => return None,
         };
         // `MountVolume.SetUp failed for volume "config" : configmap "c" not found`

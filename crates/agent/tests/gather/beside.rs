@@ -177,6 +177,27 @@ fn a_native_one_that_is_begun_again_leaves_nothing_and_waits_for_sigterm() {
     assert_eq!((ended.code, &*ended.message, &*ended.log()), (Some(0), "", ""));
 }
 
+/// A node that goes down in order ends it, and begins the pod's containers anew when it is up: on the same disk.
+#[test]
+fn a_native_one_that_was_ended_before_it_was_told_leaves_what_is_there_the_second_time() {
+    let pod = Pod::new();
+    let file = pod.path("ended");
+    let left = pod.path("left");
+    let native = ["gather", "--once", left.to_str().unwrap(), "--until", file.to_str().unwrap()];
+    fs::write(pod.path("out/a"), "half").unwrap();
+    let mut first = start(&pod, &native);
+    assert_waits(&mut first);
+    signal(&first, Signal::TERM);
+    assert_eq!(pod.ended(&mut first).content("a"), text("half"));
+    fs::write(pod.path("message"), "").unwrap();
+    fs::write(pod.path("out/a"), "whole").unwrap();
+    let mut second = start(&pod, &native);
+    assert_waits(&mut second);
+    fs::write(&file, "true").unwrap();
+    let ended = pod.ended(&mut second);
+    assert_eq!((ended.code, ended.content("a")), (Some(0), text("whole")));
+}
+
 #[test]
 fn it_ends_at_sigterm_though_the_file_does_not_come() {
     let pod = Pod::new();

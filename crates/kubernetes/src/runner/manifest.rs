@@ -59,6 +59,16 @@ pub(super) struct Manifest {
     pub(super) given: Vec<(&'static str, Vec<u8>)>,
 }
 
+impl Manifest {
+    /// No pod of the Job is on a node while another is: servers before 1.29 make a second one when one is only asked to go,
+    /// and it waits here until the Job is fenced off.
+    pub(super) fn keep_alone(&mut self) {
+        let run = self.job["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        let pod = &mut self.job["spec"]["template"]["spec"];
+        pod["affinity"] = alone(&run, Some(pod["affinity"].take()));
+    }
+}
+
 /// Of a run.
 pub(super) fn of_run(
     settings: &JobSettings,
@@ -213,7 +223,7 @@ fn pod(settings: &JobSettings, order: &Order, variable: &str, given: bool) -> Va
     let first = (!init_containers.is_empty()).then(|| json!(init_containers));
     set(&mut pod, "initContainers", first);
     choose(&mut pod, policy);
-    pod["affinity"] = alone(&order.run, policy.affinity.clone());
+    set(&mut pod, "affinity", policy.affinity.clone().filter(Value::is_object));
     settings.delivery.choose_nodes(&mut pod);
     pod
 }
@@ -238,9 +248,8 @@ fn confidential(policy: &PodPolicy) -> (Vec<String>, Vec<PathBuf>) {
     (variables.filter_map(|variable| text(&variable["name"])).collect(), paths.collect())
 }
 
-/// Nodes as they were `chosen`, and none while another pod of the run is on any: servers before 1.29 make a
-/// second pod when one is only asked to go, and it waits here until the Job is fenced off. All nodes that
-/// can run it are one place by this label, which each kubelet sets itself.
+/// Nodes as they were `chosen`, and none while another pod of the run is on any. All nodes that can run it are one place by
+/// this label, which each kubelet sets itself.
 pub(super) fn alone(run: &str, chosen: Option<Value>) -> Value {
     const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
     let others = json!({

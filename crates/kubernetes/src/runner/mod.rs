@@ -67,7 +67,7 @@ use crate::names;
 use crate::server_time::ServerTime;
 use crate::store::KubernetesStore;
 use crate::text::{PAGE, Text};
-use crate::versions::forgets_pods;
+use crate::versions::{forgets_pods, makes_second_pods};
 
 /// The longest that [`Runner::changed`] waits.
 const CHANGED: Duration = Duration::from_secs(2);
@@ -96,6 +96,7 @@ struct Shared {
     keys: Keys,
     /// Whether a kubelet may leave alone what was deleted while it was made.
     forgets_pods: bool,
+    makes_second_pods: bool,
     known: Arc<Known>,
     followed: Followed,
     mounts: Mounts,
@@ -158,7 +159,7 @@ impl JobRunner {
         let keys = Keys::open(client.clone(), Arc::clone(&time), &home, &base.broker).await;
         let keys = keys.map_err(|error| failed(error.to_string()))?;
         let version = call(client.apiserver_version()).await;
-        let forgets_pods = version.is_ok_and(|version| forgets_pods(&version));
+        let version = version.unwrap_or_default();
         let shared = Arc::new(Shared {
             client,
             time,
@@ -170,7 +171,8 @@ impl JobRunner {
             key_rotation: base.key_rotation,
             linger: base.linger,
             keys,
-            forgets_pods,
+            forgets_pods: forgets_pods(&version),
+            makes_second_pods: makes_second_pods(&version),
             known: Arc::default(),
             followed: Followed::default(),
             mounts: Mounts::default(),
@@ -240,8 +242,11 @@ impl JobRunner {
         }
         let name = catalog_name(&shared.label)
             .ok_or_else(|| not_started("no random numbers to be had".to_owned()))?;
-        let manifest = manifest::of_catalog(settings, &shared.keys.newest(), name.as_str())
+        let mut manifest = manifest::of_catalog(settings, &shared.keys.newest(), name.as_str())
             .map_err(|error| not_started(error.to_string()))?;
+        if shared.makes_second_pods {
+            manifest.keep_alone();
+        }
         if let Err(error) = shared.make(&name, &settings.namespace, manifest, None).await {
             // No other question has its name.
             shared.places.forget_refusal(&name);
@@ -275,7 +280,10 @@ impl Runner for JobRunner {
         }
         let key = self.shared.keys.newest();
         let settings = self.shared.settings(run)?;
-        let manifest = manifest::of_run(&settings, &key, &settings.in_time(run))?;
+        let mut manifest = manifest::of_run(&settings, &key, &settings.in_time(run))?;
+        if self.shared.makes_second_pods {
+            manifest.keep_alone();
+        }
         let place = &settings.namespace;
         if let Some(job) = self.shared.made_elsewhere(&run.name, place, &manifest).await? {
             return self.shared.taken(Some(job)).await;

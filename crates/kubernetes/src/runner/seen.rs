@@ -34,6 +34,8 @@ pub(super) struct SeenJob {
     pub(super) given: bool,
     /// Whether its broker may say how far it is.
     pub(super) progress: bool,
+    /// Somebody holds it up: a queue, or a policy.
+    pub(super) suspended: bool,
     /// Until when it is kept, if it is no longer needed.
     pub(super) released: Option<i64>,
     /// No pod of it may go on, and why.
@@ -176,6 +178,7 @@ impl SeenJob {
             until: lifetime.map(|lifetime| created.saturating_add(lifetime)),
             given: annotation(GIVEN).is_some(),
             progress: annotation(PROGRESS).is_some(),
+            suspended: job.spec.as_ref().is_some_and(|spec| spec.suspend == Some(true)),
             released: annotation(RELEASED).and_then(|until| until.parse().ok()),
             ended: annotation(ENDED).and_then(|why| serde_json::from_str(why).ok()),
             failed,
@@ -199,6 +202,7 @@ impl SeenJob {
             until: None,
             given: true,
             progress: false,
+            suspended: false,
             released: None,
             ended: None,
             failed: None,

@@ -5,6 +5,7 @@ use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Pod, PodStatus
 
 use super::delivery::AGENT_CONTAINER;
 use super::manifest::BROKER_CONTAINER;
+use crate::pods::{is_pull, never_was, without_node};
 
 /// What is said of a pod that failed and has no more to say.
 pub(super) const UNKNOWN: &str = "its pod failed, and how its broker ended is not known";
@@ -56,7 +57,8 @@ pub(super) fn stage(status: &PodStatus) -> Stage {
         found.and_then(|status| status.state.clone())
     };
     let broker = of(&status.container_statuses, BROKER_CONTAINER);
-    let never_was = status.container_statuses.iter().flatten().any(never_was);
+    let mut containers = status.container_statuses.iter().flatten();
+    let never_was = containers.any(|it| it.name == BROKER_CONTAINER && never_was(it));
     let agent = of(&status.init_container_statuses, AGENT_CONTAINER);
     let of_pod = of_pod(status);
     let phase = status.phase.as_deref().unwrap_or_default();
@@ -117,21 +119,6 @@ pub(super) fn leaving(status: &PodStatus) -> Option<String> {
     Some(format!("{reason}: {said}"))
 }
 
-/// Whether the broker's container is said to have ended only because its pod did: kubelets from 1.27 on say that of one
-/// that they never made. One that was made has an id, and one that was seen to run and is gone has that for its last state.
-fn never_was(status: &ContainerStatus) -> bool {
-    let ended = status.state.as_ref().and_then(|state| state.terminated.as_ref());
-    let is_told = ended.is_some_and(|end| {
-        let words = end.message.as_deref().unwrap_or_default();
-        end.reason.as_deref() == Some("ContainerStatusUnknown")
-            && words.ends_with("could not be located when the pod was terminated")
-            && end.started_at.is_none()
-    });
-    let has_id = status.container_id.as_deref().is_some_and(|id| !id.is_empty());
-    let ran = status.last_state.as_ref().is_some_and(|last| last.terminated.is_some());
-    is_told && !has_id && !ran && status.restart_count == 0 && status.name == BROKER_CONTAINER
-}
-
 /// Of a pod that is over, whose broker's container is not known to have begun.
 fn failed(status: &PodStatus, agent: Option<ContainerState>, of_pod: Option<String>) -> Stage {
     let untold = status.container_statuses.as_ref().is_none_or(Vec::is_empty);
@@ -186,7 +173,7 @@ fn waits(state: ContainerState) -> Option<Waits> {
     let as_root = said.contains("runAsNonRoot") || said.contains("runAsUser");
     let what = match reason.as_str() {
         "" | "ContainerCreating" | "PodInitializing" => return None,
-        "ErrImagePull" | "ImagePullBackOff" | "RegistryUnavailable" => "the image cannot be pulled",
+        reason if is_pull(reason) => "the image cannot be pulled",
         "InvalidImageName" => "the name of the image is not one",
         "ErrImageNeverPull" => "the image is not on the node, and may not be pulled",
         "CreateContainerConfigError" if as_root => "the container may not run as this user",
@@ -194,16 +181,11 @@ fn waits(state: ContainerState) -> Option<Waits> {
         _ => "the container cannot be made",
     };
     let for_ever = as_root || ["InvalidImageName", "ErrImageNeverPull"].contains(&reason.as_str());
-    let pulls = what == "the image cannot be pulled";
+    let pulls = is_pull(&reason);
     Some(Waits { why: format!("{what}: {reason}: {said}"), for_ever, pulls })
 }
 
 fn unscheduled(status: &PodStatus) -> Option<Waits> {
-    let condition = status
-        .conditions
-        .iter()
-        .flatten()
-        .find(|condition| condition.type_ == "PodScheduled" && condition.status == "False")?;
-    let said = condition.message.clone().unwrap_or_default();
-    Some(Waits { why: format!("no node takes the pod: {said}"), for_ever: false, pulls: false })
+    let why = without_node(status, "no node takes the pod")?;
+    Some(Waits { why, for_ever: false, pulls: false })
 }

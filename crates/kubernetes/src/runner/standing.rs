@@ -153,6 +153,10 @@ fn over_time(said: &str, pods: &[SeenPod], alive: bool) -> Standing {
     }
 }
 
+/// Of a Job that Kubernetes is to make no pod for.
+const SUSPENDED: &str =
+    "its Job is suspended, by a queue or a policy of the cluster, and no pod is made for it";
+
 /// `hopeless`: after so long.
 fn without_pod(
     job: &SeenJob,
@@ -165,6 +169,7 @@ fn without_pod(
     }
     let age = now.saturating_sub(job.created);
     let warning = warning.and_then(|warning| warning.of(&job.uid)).map(|waits| waits.why);
+    let warning = warning.or_else(|| job.suspended.then(|| SUSPENDED.to_owned()));
     if let Some(after) = hopeless {
         let words = || format!("Kubernetes made no pod for it within {} s", after.as_secs());
         return Standing::ToEnd(Ended::Hopeless(warning.unwrap_or_else(words)));

@@ -13,6 +13,10 @@ const MOST: usize = 256 * 1024;
 /// How many values of it.
 const MANY: usize = 10_000;
 
+/// What an API server says of us where we may not act for others: `cannot impersonate resource "users"`, and from 1.36 on of
+/// each of its modes, as `cannot impersonate:user-info resource "users"`.
+pub(super) const MAY_NOT_IMPERSONATE: &str = "cannot impersonate";
+
 /// Somebody in whose name calls are made: `spec.requester`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Requester {

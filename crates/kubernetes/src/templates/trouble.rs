@@ -2,6 +2,7 @@
 
 use engine::redact::Redactor;
 
+use super::requester::MAY_NOT_IMPERSONATE;
 use crate::calls::CallError;
 
 /// Why it does not go on.
@@ -63,7 +64,7 @@ impl From<CallError> for Trouble {
             CallError::Forbidden(said) | CallError::Denied(said) => said,
         };
         // That we may not impersonate is ours to mend, not the requester's; the others pass.
-        let passes = ["cannot impersonate resource", "exceeded quota", "is being terminated"];
+        let passes = [MAY_NOT_IMPERSONATE, "exceeded quota", "is being terminated"];
         match passes.iter().any(|words| said.contains(words)) {
             true => Self::Passing(said),
             false => Self::Doubtful(said),

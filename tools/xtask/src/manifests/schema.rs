@@ -12,7 +12,8 @@ const FOREIGN: [&str; 4] = [
 ];
 
 /// Where one of a few words is said.
-const WORDS: [(&str, &[&str]); 6] = [
+const WORDS: [(&str, &[&str]); 7] = [
+    ("podDisruptionBudget.unhealthyPodEvictionPolicy", &["", "AlwaysAllow", "IfHealthyBudget"]),
     ("brokers", &["", "together", "apart"]),
     ("controller.monitored", &["labelled", "marked", "all"]),
     ("templates.ids", &["uid", "name"]),

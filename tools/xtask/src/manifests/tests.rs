@@ -408,13 +408,18 @@ fn monitors_and_budgets_have_only_members_that_their_kinds_have() {
     });
     let budget = json!({
         "apiVersion": "", "kind": "", "metadata": metadata,
-        "spec": {"selector": selector, "maxUnavailable": 0},
+        "spec": {"selector": selector, "maxUnavailable": 0, "unhealthyPodEvictionPolicy": ""},
     });
-    for tls in [json!({}), json!({"secretName": "certificate"})] {
+    for (tls, policy) in [(json!({}), ""), (json!({"secretName": "certificate"}), "AlwaysAllow")] {
+        let budgets = json!({"enabled": true, "unhealthyPodEvictionPolicy": policy});
         let values = json!({
-            "serviceMonitor": {"enabled": true}, "podDisruptionBudget": {"enabled": true}, "tls": tls,
+            "serviceMonitor": {"enabled": true}, "podDisruptionBudget": budgets, "tls": tls,
             "controller": {"enabled": true},
         });
+        for budget in of_kind(&values, "PodDisruptionBudget") {
+            let said = budget["spec"].get("unhealthyPodEvictionPolicy").cloned();
+            assert_eq!(said, (!policy.is_empty()).then(|| json!(policy)), "{budget}");
+        }
         for (kind, version, known, count) in [
             ("ServiceMonitor", "monitoring.coreos.com/v1", &service, 1),
             ("PodMonitor", "monitoring.coreos.com/v1", &pods, 1),

@@ -27,8 +27,10 @@ const LAST_LOOK: Duration = Duration::from_secs(1);
 /// Waits for SIGTERM, which the kubelet sends when the other containers have ended, or for a file that is
 /// not empty; leaves the files.
 ///
-/// A kubelet begins a native sidecar again when it has ended. `once` is a file that is made when all is left: if it is there
-/// at the beginning, that stays as it is, and nothing ends again before it has to.
+/// A kubelet begins a native sidecar again when it has ended. `once` is a file that is made when all is left by whoever was
+/// told by the other that the containers have ended: if it is there at the beginning, that stays as it is, and nothing ends
+/// again before it has to. At SIGTERM it is not made: a pod whose node begins anew runs a second time, and what it leaves
+/// then counts.
 pub(crate) fn gather(once: Option<&Path>, until: Option<&Path>) -> ExitCode {
     hide_memory();
     let caught = [Signal::TERM, Signal::INT].map(Caught::catch);
@@ -41,9 +43,10 @@ pub(crate) fn gather(once: Option<&Path>, until: Option<&Path>) -> ExitCode {
     match (gathering, ending) {
         (Err(broken), _) => broken,
         (Ok(gathering), Ok(ending)) => {
+            let was_told = !ending.hurried;
             let left = deliver::gathered(&gathering, None, ending);
             // Without it, it is left again: that is the same.
-            if let Some(once) = once.filter(|_| left == ExitCode::SUCCESS)
+            if let Some(once) = once.filter(|_| was_told && left == ExitCode::SUCCESS)
                 && let Err(error) = fs::write(once, "")
             {
                 say(&format!("that all is left cannot be noted: {error}"));

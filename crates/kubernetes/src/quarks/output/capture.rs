@@ -109,10 +109,20 @@ pub(crate) fn capture_prints(pod: &mut Value, run: &str, map: &OutputMap, means:
 /// Puts what brings the agent before all others, under a name that none of them has. It is told from them by what it
 /// mounts.
 fn begin_with(pod: &mut Value, mut bringing: Vec<Value>) {
+    let are_of_pod = has_resources(pod);
     for container in &mut bringing {
         container["name"] = json!(free(pod, name(container)));
+        if are_of_pod {
+            container["resources"] = json!({});
+        }
     }
     list(pod, "initContainers").splice(..0, bringing);
+}
+
+/// Whether its containers share what the whole of a pod asks for, as they can from Kubernetes 1.34 on: what one of ours asked
+/// for beside would be more than all of it.
+fn has_resources(pod: &Value) -> bool {
+    pod["resources"].is_object()
 }
 
 /// This name, or the first of those in its place that no container of a pod has.
@@ -198,7 +208,10 @@ impl Capture<'_> {
             "name": SIDECAR,
             "image": like["image"],
             "env": self.env(parts, outputs),
-            "resources": resources_of_agent(self.means.resources, "64Mi"),
+            "resources": match has_resources(pod) {
+                true => json!({}),
+                false => resources_of_agent(self.means.resources, "64Mi"),
+            },
         });
         for member in ["imagePullPolicy", "securityContext"] {
             if !like[member].is_null() {

@@ -116,6 +116,9 @@ pub(crate) fn find(dialect: Dialect, pod: &SeenPod, spec: &Value) -> BTreeMap<St
                 Some((end, _)) => {
                     format!("no report was left (it ended with {}, {})", end.code, end.reason)
                 }
+                None if pod.unmade.iter().any(|it| **it == *container) => {
+                    "the container never began".to_owned()
+                }
                 None => "the container has not ended".to_owned(),
             };
             Found::Not(cut(pod, container).unwrap_or_else(not))
@@ -217,6 +220,8 @@ pub(crate) fn ends(pod: &SeenPod) -> String {
         "" | "Error" => format!("container {name} exited with {}", end.code),
         reason => format!("container {name} exited with {} ({reason})", end.code),
     });
+    let unmade = pod.unmade.iter().filter(|name| &***name != SIDECAR);
+    let words = words.chain(unmade.map(|name| format!("container {name} never began")));
     let words: Vec<String> = words.chain(pod.ended_for.clone()).collect();
     words.join("; ")
 }

@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::{
 };
 
 use crate::nodes::{is_silent, is_unheard};
+use crate::pods::{is_pull, never_was, without_node};
 use crate::quarks::api::dialect::{Dialect, TRIGGERED};
 use crate::quarks::api::pod::{CONTAINERS, ENDED, SIDECAR};
 
@@ -55,6 +56,8 @@ pub(crate) struct SeenPod {
     pub(crate) ended: i64,
     /// By container, those that have ended; our sidecar too.
     pub(crate) containers: BTreeMap<Arc<str>, SeenEnd>,
+    /// Those that its kubelet never made, and will not any more.
+    pub(crate) unmade: Vec<Arc<str>>,
     /// Why it does not begin.
     pub(crate) trouble: Option<String>,
     pub(crate) node: Option<Arc<str>>,
@@ -115,6 +118,7 @@ impl SeenPod {
             sharers: spec.map(sharers).unwrap_or_default(),
             ended: status.map(last_end).unwrap_or_default(),
             containers,
+            unmade: status.map(unmade).unwrap_or_default(),
             trouble: status.and_then(trouble),
             node: spec.and_then(|it| it.node_name.as_deref()).map(Arc::from),
             silent: status.is_some_and(is_silent),
@@ -149,15 +153,15 @@ impl Ends {
         let anew = again.is_some();
         containers.extend(again);
         let named = annotation(CONTAINERS).map(|it| it.split(',').collect::<Vec<_>>());
-        let ended_well = |name: &&str| containers.get(*name).is_some_and(|end| end.code == 0);
+        let over =
+            |name: &&str| containers.get(*name).is_some_and(|end| !restarts(pod, name, end.code));
+        let ended_well =
+            |name: &&str| over(name) && containers.get(*name).is_some_and(|end| end.code == 0);
         // What ends well because all of its pod was ended has not done its work.
         let is_given_up = phase == "Failed" && status.is_some_and(|it| it.reason.is_some());
         let all_well =
             !is_given_up && named.as_ref().is_some_and(|named| named.iter().all(ended_well));
         let succeeded = phase == "Succeeded" || all_well;
-        let over = |name: &&str| {
-            containers.get(*name).is_some_and(|end| end.code == 0 || !restarts(pod, name, end.code))
-        };
         // Kubernetes waits for what was put into it: it may never end.
         let all_over = named.as_ref().is_some_and(|named| named.iter().all(over));
         let others = named.iter().flatten().filter(|name| **name != SIDECAR);
@@ -185,7 +189,7 @@ impl Ends {
 
 /// Whether a container of a pod that has ended with this code is begun again by its kubelet.
 fn restarts(pod: &Pod, name: &str, code: i32) -> bool {
-    let Some(spec) = pod.spec.as_ref() else { return true };
+    let Some(spec) = pod.spec.as_ref() else { return code != 0 };
     let own = spec.containers.iter().find(|container| container.name == name);
     // From Kubernetes 1.34 on a container may say so of itself; the first rule that fits counts.
     let rules = own.and_then(|own| own.restart_policy_rules.as_ref()).into_iter().flatten();
@@ -195,9 +199,10 @@ fn restarts(pod: &Pod, name: &str, code: i32) -> bool {
     };
     let mut fitting = rules.filter(|rule| rule.exit_codes.as_ref().is_some_and(fits));
     let policy = own.and_then(|own| own.restart_policy.as_deref());
-    match fitting.next() {
-        Some(rule) => rule.action.starts_with("Restart"),
-        None => policy.or(spec.restart_policy.as_deref()) != Some("Never"),
+    match (fitting.next(), policy.or(spec.restart_policy.as_deref())) {
+        (Some(rule), _) => rule.action.starts_with("Restart"),
+        (None, Some("Never")) => false,
+        (None, _) => code != 0 || policy == Some("Always"),
     }
 }
 
@@ -263,11 +268,17 @@ fn others_go_on(status: &PodStatus, named: &Option<Vec<&str>>) -> bool {
 
 fn began(status: &PodStatus) -> bool {
     let is_waiting = |state: &ContainerState| state.running.is_none() && state.terminated.is_none();
-    statuses(status).any(|container| container.state.as_ref().is_some_and(|it| !is_waiting(it)))
+    let mut made = statuses(status).filter(|it| !never_was(it));
+    made.any(|container| container.state.as_ref().is_some_and(|it| !is_waiting(it)))
+}
+
+fn unmade(status: &PodStatus) -> Vec<Arc<str>> {
+    statuses(status).filter(|it| never_was(it)).map(|it| it.name.as_str().into()).collect()
 }
 
 fn ends(status: &PodStatus) -> BTreeMap<Arc<str>, SeenEnd> {
-    statuses(status).filter_map(|it| end_of(it, it.state.as_ref()?)).collect()
+    let made = statuses(status).filter(|it| !never_was(it));
+    made.filter_map(|it| end_of(it, it.state.as_ref()?)).collect()
 }
 
 fn before(status: &PodStatus) -> BTreeMap<Arc<str>, SeenEnd> {
@@ -299,6 +310,9 @@ fn last_end(status: &PodStatus) -> i64 {
     ends.map(|at| at.0.as_second()).max().unwrap_or_default()
 }
 
+/// Why a container waits for an image that nobody tries to get.
+const NO_IMAGE: [&str; 2] = ["InvalidImageName", "ErrImageNeverPull"];
+
 /// Of a container that ends too often.
 pub(crate) const BEGUN_AGAIN: &str = "is begun again, each time after a longer pause";
 
@@ -324,25 +338,16 @@ fn trouble(status: &PodStatus) -> Option<String> {
     let waiting = statuses(status).find_map(|container| {
         let waiting = container.state.as_ref()?.waiting.as_ref()?;
         let why = match waiting.reason.as_deref()? {
-            "ErrImagePull" | "ImagePullBackOff" | "InvalidImageName" | "ErrImageNeverPull" => {
+            // Of one that ends too often its ends are told.
+            "" | "ContainerCreating" | "PodInitializing" | "CrashLoopBackOff" => return None,
+            reason if is_pull(reason) || NO_IMAGE.contains(&reason) => {
                 format!("the image {} cannot be pulled", container.image)
             }
-            reason @ ("CreateContainerConfigError"
-            | "CreateContainerError"
-            | "RunContainerError") => {
-                format!("{reason}: {}", waiting.message.as_deref().unwrap_or_default())
-            }
-            _ => return None,
+            reason => format!("{reason}: {}", waiting.message.as_deref().unwrap_or_default()),
         };
         Some(format!("container {}: {why}", container.name))
     });
-    let unschedulable = || {
-        let conditions = status.conditions.iter().flatten();
-        let mut refused =
-            conditions.filter(|it| it.type_ == "PodScheduled" && it.status == "False");
-        refused.find_map(|it| Some(format!("Unschedulable: {}", it.message.as_deref()?)))
-    };
-    waiting.or_else(begun_again).or_else(unschedulable)
+    waiting.or_else(begun_again).or_else(|| without_node(status, "Unschedulable"))
 }
 
 /// Why all of a pod was ended, in words: it was evicted, its node went.

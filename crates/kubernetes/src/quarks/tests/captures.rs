@@ -175,8 +175,18 @@ fn the_sidecar_asks_for_what_an_operator_says() {
     let ours = json!({"requests": {"cpu": "10m", "memory": "8Mi"}, "limits": {"memory": "64Mi"}});
     let spec = json!({"output": {"outputMap": {"other": {"o.json": {"name": "s"}}}}});
     let (delivery, key) = (Delivery::from("agent"), KeyPair::generate().public().clone());
-    for (resources, expected) in [(None, &ours), (Some(&given), &given)] {
+    let (nothing, of_pod) = (json!({}), json!({"requests": {"cpu": "1"}}));
+    for (resources, of_pod, expected) in [
+        (None, None, &ours),
+        (Some(&given), None, &given),
+        // All of its containers share it, and it may be no more than theirs.
+        (None, Some(of_pod.clone()), &nothing),
+        (Some(&given), Some(of_pod), &nothing),
+    ] {
         let mut pod = pod();
+        if let Some(of_pod) = of_pod {
+            pod["resources"] = of_pod;
+        }
         let means = Means {
             delivery: &delivery,
             key: key.clone(),
@@ -187,6 +197,8 @@ fn the_sidecar_asks_for_what_an_operator_says() {
         capture_files(&mut pod, "run", &OutputMap::of(Dialect::QuarksJob, &spec), &means);
         let sidecar = named(&pod, "containers", "output-persist").unwrap();
         assert_eq!(sidecar["resources"], *expected);
+        let brings = named(&pod, "initContainers", "agent").unwrap();
+        assert_eq!(brings["resources"] == nothing, *expected == nothing, "{brings}");
     }
 }
 

@@ -178,9 +178,61 @@ fn what_ended_well_because_its_pod_was_ended_has_not_done_its_work() {
     }
 }
 
+/// Kubelets from 1.27 on say of a container that they never made, as they end its pod, that it ended with 137.
+#[test]
+fn what_never_began_has_not_ended() {
+    let mut object = object(&[("c", Some(137))], None);
+    object["status"]["phase"] = json!("Failed");
+    let told = json!({"terminated": {"exitCode": 137, "reason": "ContainerStatusUnknown",
+        "message": "The container could not be located when the pod was terminated"}});
+    object["status"]["containerStatuses"][0]["state"] = told;
+    let never = seen(&object);
+    assert!(never.over && !never.began && never.containers.is_empty());
+    assert_eq!(report::ends(&never), "container c never began");
+    object["status"]["containerStatuses"][0]["containerID"] = json!("containerd://1");
+    let lost = seen(&object);
+    assert!(lost.over && lost.began);
+    assert_eq!(report::ends(&lost), "container c exited with 137 (ContainerStatusUnknown)");
+}
+
+#[test]
+fn why_a_pod_does_not_begin_is_told_in_words_that_stay() {
+    let waits = |reason: &str| {
+        let mut object = object(&[("c", None)], None);
+        let waiting = json!({"waiting": {"reason": reason, "message": "m"}});
+        object["status"]["containerStatuses"][0]["state"] = waiting;
+        seen(&object).trouble
+    };
+    let image = Some("container c: the image i cannot be pulled".to_owned());
+    for reason in [
+        "ErrImagePull",
+        "ImagePullBackOff",
+        "ImageInspectError",
+        "RegistryUnavailable",
+        "SignatureValidationFailed",
+        "ErrImageNeverPull",
+        "InvalidImageName",
+    ] {
+        assert_eq!(waits(reason), image, "{reason}");
+    }
+    for reason in ["", "ContainerCreating", "PodInitializing"] {
+        assert_eq!(waits(reason), None, "{reason}");
+    }
+    for reason in ["CreateContainerError", "PostStartHookError", "OfAKubeletToCome"] {
+        assert_eq!(waits(reason), Some(format!("container c: {reason}: m")), "{reason}");
+    }
+}
+
 /// From Kubernetes 1.34 on a container may say of itself whether it is begun again.
 #[test]
 fn a_container_that_its_kubelet_begins_again_is_not_over() {
+    // What was put into the pod goes on.
+    let ended = |code: i32, own: &Value| {
+        let mut object = object(&[("c", Some(code)), ("mesh", None)], None);
+        let container = object["spec"]["containers"][0].as_object_mut().unwrap();
+        container.extend(own.as_object().unwrap().clone());
+        seen(&object)
+    };
     let rules = |operator: &str, code: i32| json!([{"action": "Restart", "exitCodes": {"operator": operator, "values": [code]}}]);
     for (own, is_over) in [
         (json!({}), true),
@@ -191,10 +243,16 @@ fn a_container_that_its_kubelet_begins_again_is_not_over() {
         (json!({"restartPolicy": "Never", "restartPolicyRules": rules("NotIn", 2)}), false),
         (json!({"restartPolicy": "OnFailure", "restartPolicyRules": rules("In", 2)}), false),
     ] {
-        // What was put into the pod goes on.
-        let mut object = object(&[("c", Some(1)), ("mesh", None)], None);
-        let container = object["spec"]["containers"][0].as_object_mut().unwrap();
-        container.extend(own.as_object().unwrap().clone());
-        assert_eq!(seen(&object).over, is_over, "{own}");
+        assert_eq!(ended(1, &own).over, is_over, "{own}");
+    }
+    for (own, is_over) in [
+        (json!({}), true),
+        (json!({"restartPolicy": "OnFailure"}), true),
+        (json!({"restartPolicy": "Always"}), false),
+        (json!({"restartPolicy": "Never", "restartPolicyRules": rules("In", 0)}), false),
+        (json!({"restartPolicy": "Never", "restartPolicyRules": rules("NotIn", 0)}), true),
+    ] {
+        let pod = ended(0, &own);
+        assert_eq!((pod.over, pod.succeeded), (is_over, is_over), "{own}");
     }
 }

@@ -10,6 +10,10 @@ pub(super) fn made() -> SeenJob {
     job(&json!({}))
 }
 
+pub(super) fn suspended() -> SeenJob {
+    job(&json!({"spec": {"suspend": true}}))
+}
+
 pub(super) fn with_condition(type_: &str, reason: &str, message: &str) -> SeenJob {
     job(&json!({"status": {"active": null, "conditions": [
         {"type": type_, "status": "True", "reason": reason, "message": message}]}}))

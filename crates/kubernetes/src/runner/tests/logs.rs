@@ -82,6 +82,7 @@ pub(super) async fn runs(client: &Client, clock: &Arc<Set>) -> Shared {
         linger: settings.linger,
         source: Source::One(Box::new(settings)),
         forgets_pods: false,
+        makes_second_pods: true,
         known: Arc::default(),
         followed: Followed::default(),
         mounts: Mounts::default(),

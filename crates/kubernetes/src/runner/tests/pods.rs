@@ -230,7 +230,12 @@ fn a_pod_is_as_far_as_its_status_says() {
 #[test]
 fn a_node_is_silent_where_its_controller_says_so() {
     let conditions = |ready: &str, containers: &str| json!([{"type": "Ready", "status": ready}, {"type": "ContainersReady", "status": containers}]);
+    let gated = json!([
+        {"type": "Ready", "status": "False", "reason": "ReadinessGatesNotReady"},
+        {"type": "ContainersReady", "status": "True"},
+    ]);
     let cases = [
+        ("waits for somebody's gate", with(running(), "conditions", gated), false),
         ("runs", with(running(), "conditions", conditions("True", "True")), false),
         ("ends", with(running(), "conditions", conditions("False", "False")), false),
         ("not heard of", with(running(), "conditions", conditions("False", "True")), true),

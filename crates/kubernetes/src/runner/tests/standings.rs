@@ -10,7 +10,7 @@ use super::super::standing::{Standing, standing};
 use super::super::watch::Seen;
 use super::kinds::{
     annotated, deleted_job, ended_as, failed_job, forgotten, killed, late_job, made, reported,
-    silent, target, with_condition,
+    silent, suspended, target, with_condition,
 };
 use super::status::{ended, failed, installed, installing, of, running, waiting, with};
 use super::{MADE, REPORT, deleted, gone, job, pod, warning};
@@ -86,6 +86,16 @@ fn before_its_broker_begins() {
             Case { age: 301, ..case("no pod, too long", made(), vec![]) },
             "fence: hopeless",
             "Kubernetes made no pod for it within 300 s",
+        ),
+        (
+            Case { age: 1, ..case("suspended", suspended(), vec![]) },
+            "goes on",
+            "its Job is suspended",
+        ),
+        (
+            Case { age: 301, ..case("suspended, too long", suspended(), vec![]) },
+            "fence: hopeless",
+            "its Job is suspended",
         ),
         (
             Case {

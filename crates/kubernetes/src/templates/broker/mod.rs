@@ -50,7 +50,7 @@ use self::strict::Strict;
 pub use self::unsaved::Unsaved;
 use super::kinds::Kinds;
 use super::names::Kind;
-use super::requester::Requester;
+use super::requester::{MAY_NOT_IMPERSONATE, Requester};
 use crate::calls::{CallError, call};
 use crate::server_time::ServerTime;
 
@@ -197,9 +197,7 @@ fn transient(why: impl Into<String>) -> Failure {
 fn failed(what: &str, error: CallError) -> Failure {
     let words = format!("{what}: {error}");
     match error {
-        CallError::Forbidden(said) if said.contains("cannot impersonate resource") => {
-            transient(words)
-        }
+        CallError::Forbidden(said) if said.contains(MAY_NOT_IMPERSONATE) => transient(words),
         CallError::Forbidden(_)
         | CallError::Denied(_)
         | CallError::Invalid(_)

@@ -120,10 +120,16 @@ fn what_passes_is_told_from_what_does_not() {
     let passing = |trouble: &Trouble| matches!(trouble, Trouble::Passing(_));
     let doubtful = |trouble: &Trouble| matches!(trouble, Trouble::Doubtful(_));
     let last = |trouble: &Trouble| matches!(trouble, Trouble::Final(_));
-    let impersonate = r#"users "a" is forbidden: User "m" cannot impersonate resource "users""#;
+    let impersonate = |mode: &str| {
+        forbidden(&format!(
+            r#"users "a" is forbidden: User "m" cannot impersonate{mode} resource "users""#
+        ))
+    };
     type Is<'a> = &'a dyn Fn(&Trouble) -> bool;
-    let cases: [(&str, CallError, Is<'_>); 11] = [
-        ("we may not impersonate", forbidden(impersonate), &passing),
+    let cases: [(&str, CallError, Is<'_>); 13] = [
+        ("we may not impersonate", impersonate(""), &passing),
+        ("the same, from 1.36 on", impersonate(":user-info"), &passing),
+        ("the same, of one verb", impersonate("-on:user-info:create"), &passing),
         ("a quota", forbidden("pods \"a\" is forbidden: exceeded quota: q"), &passing),
         (
             "a namespace that goes",
