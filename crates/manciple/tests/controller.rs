@@ -161,6 +161,10 @@ fn it_runs_is_killed_goes_on_and_ends_when_it_is_told_to() {
         let found = metrics.lines().find_map(|line| line.strip_prefix(&named));
         assert!(found.is_some() && (value.is_none() || found == value), "{metric}: {metrics}");
     }
+    let version = format!("manciple_build_info{{version=\"{}\"}} 1", env!("CARGO_PKG_VERSION"));
+    for line in [&*version, "manciple_leading 1"] {
+        assert!(metrics.lines().any(|it| it == line), "{line}: {metrics}");
+    }
     town.create("b", &spec("once", &format!("sleep 3; {script}"), "second"));
     let begun = || {
         let jobs = town.kubectl(&["get", "jobs", "-o", "name"]);

@@ -8,19 +8,21 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use http::{StatusCode, header};
 use kubernetes::quarks::{self, Counts};
-use kubernetes::templates;
+use kubernetes::{Lead, templates};
 use kubernetes::templates::admission::{Admission, Answers};
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
 use crate::counts;
 
-/// What is looked after.
-#[derive(Clone, Default)]
+/// What is looked after, by whoever leads.
+#[derive(Clone)]
 pub(crate) struct Controllers {
+    pub(crate) lead: Arc<Lead>,
     pub(crate) quarks: Option<Arc<quarks::Controller>>,
     pub(crate) templates: Option<Arc<templates::Controller>>,
     pub(crate) admission: Option<Arc<Admission>>,
@@ -55,6 +57,11 @@ async fn ready(State(controllers): State<Controllers>) -> Response {
 
 async fn metrics(State(controllers): State<Controllers>) -> Response {
     let mut registry = Registry::with_prefix("manciple");
+    let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
+    registry.register("build", "The program", build);
+    let help = "Whether this process acts: one of all replicas is to";
+    let leads = i64::from(*controllers.lead.held().borrow());
+    registry.register("leading", help, ConstGauge::new(leads));
     if let Some(quarks) = &controllers.quarks {
         of_quarks(&mut registry, &quarks.counts());
     }

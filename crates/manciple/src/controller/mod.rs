@@ -58,12 +58,12 @@ async fn attend(args: &ControllerArgs) -> anyhow::Result<()> {
     let name = format!("{NAME}/{}", args.monitored_id);
     let lead = Arc::new(Lead::new(client.clone(), &namespace, &name, &identity()?));
     let webhook = webhook::serve(&args.webhook, &client, &namespace, templates::NAME).await?;
-    let mut controllers = open(args, &client, &namespace, &name).await?;
+    let mut controllers = open(args, &client, &namespace, &name, &lead).await?;
     controllers.admission = webhook.as_ref().map(|it| Arc::clone(&it.admission));
     let listener = listen(args.listen.as_deref(), cluster.is_in_a_pod()).await?;
     let monitors = &args.monitored_id;
     tracing::info!(address = %listener.local_addr()?, namespace, monitors, "serving");
-    let mut tasks = begin(&controllers, &lead);
+    let mut tasks = begin(&controllers);
     let end = async {
         tokio::select! {
             () = end => tracing::info!("told to end; Jobs go on, and another replica takes over"),
@@ -106,8 +106,10 @@ async fn open(
     client: &Client,
     namespace: &str,
     name: &str,
+    lead: &Arc<Lead>,
 ) -> anyhow::Result<Controllers> {
-    let mut controllers = Controllers::default();
+    let lead = Arc::clone(lead);
+    let mut controllers = Controllers { lead, quarks: None, templates: None, admission: None };
     if args.looks_after(Which::Quarks) {
         let delivery = args.cluster().delivery(client, namespace).await?;
         let settings = quarks_settings(args, namespace, name, delivery)?;
@@ -132,8 +134,9 @@ async fn open(
 }
 
 /// What they do for as long as they are there; one replica of several.
-fn begin(controllers: &Controllers, lead: &Arc<Lead>) -> JoinSet<()> {
+fn begin(controllers: &Controllers) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
+    let lead = &controllers.lead;
     let keeps = Arc::clone(lead);
     tasks.spawn(vital::task("the Lease", async move { keeps.keep().await }));
     if let Some(quarks) = controllers.quarks.clone() {
