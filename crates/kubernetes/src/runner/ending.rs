@@ -9,9 +9,9 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
-use super::manifest::{ENDED, RELEASED};
+use super::manifest::{FENCED, RELEASED};
 use super::places::Right;
-use super::seen::{Ended, SeenJob, SeenPod};
+use super::seen::{Fence, SeenJob, SeenPod};
 use super::stage::Stage;
 use super::standing::{Standing, taken};
 use super::watch::Seen;
@@ -89,7 +89,7 @@ impl Shared {
         let seen = self.known.get(run);
         let taken = seen.job.as_ref().and_then(|job| taken(job, &seen.pods, self.now()));
         let Some(why) = taken.map(|taken| why.unwrap_or(taken)) else { return Ok(()) };
-        self.fence(run, &Ended::Lost(why)).await
+        self.fence(run, &Fence::Lost(why)).await
     }
 
     /// Says so if a namespace is being deleted, with all that is in it.
@@ -112,12 +112,12 @@ impl Shared {
 
     /// Lets no pod of a run go on, and none begin: those there are, are ended politely. The first reason
     /// stays. What is not there needs no end.
-    pub(super) async fn fence(&self, name: &RunName, why: &Ended) -> Result<(), CallError> {
-        if *why == Ended::Cancelled && self.forgets_pods {
+    pub(super) async fn fence(&self, name: &RunName, why: &Fence) -> Result<(), CallError> {
+        if *why == Fence::Cancelled && self.forgets_pods {
             self.until_begun(name).await;
         }
         let Some(job) = self.known.get(name).job else { return Ok(()) };
-        if job.ended.is_some() || job.released.is_some() {
+        if job.fenced.is_some() || job.released.is_some() {
             return Ok(());
         }
         if job.deleted {
@@ -125,7 +125,7 @@ impl Shared {
         }
         let why = serde_json::to_string(why).unwrap_or_default();
         let patch = Patch::Merge(json!({
-            "metadata": {"uid": job.uid, "annotations": {ENDED: why}},
+            "metadata": {"uid": job.uid, "annotations": {FENCED: why}},
             "spec": {"parallelism": 0},
         }));
         match self.patch(&job, &patch).await {
@@ -138,9 +138,9 @@ impl Shared {
     }
 
     /// Ends the pods of a Job that is not there any more; what is not there cannot be told why.
-    async fn end_orphans(&self, name: &RunName, why: &Ended) -> Result<(), CallError> {
+    async fn end_orphans(&self, name: &RunName, why: &Fence) -> Result<(), CallError> {
         self.known.change(name, |seen| {
-            seen.job.iter_mut().for_each(|job| job.ended = Some(why.clone()));
+            seen.job.iter_mut().for_each(|job| job.fenced = Some(why.clone()));
         });
         self.end_pods(name).await
     }
@@ -167,7 +167,7 @@ impl Shared {
                 let over = seen
                     .job
                     .as_ref()
-                    .is_none_or(|job| job.ended.is_some() || job.failed.is_some() || job.deleted);
+                    .is_none_or(|job| job.fenced.is_some() || job.failed.is_some() || job.deleted);
                 if over || seen.pods.first().is_some_and(|pod| !making(pod)) {
                     return;
                 }
@@ -223,7 +223,7 @@ impl Shared {
         }
         self.followed.end(name);
         if matches!(self.standing(&seen), Standing::Going { .. } | Standing::ToEnd(_)) {
-            match self.fence(name, &Ended::Cancelled).await {
+            match self.fence(name, &Fence::Cancelled).await {
                 // Nothing would be heard of its end.
                 Err(error) if self.goes_with_it(&job.namespace, &error) => {
                     return self.let_go(job).await;
@@ -313,7 +313,7 @@ impl Shared {
             Err(error) => return Err(error),
         }
         if job.deleted {
-            self.end_orphans(&job.run, &Ended::Cancelled).await?;
+            self.end_orphans(&job.run, &Fence::Cancelled).await?;
         }
         // Its pods take a moment to follow, and are not to be taken for somebody else's.
         self.known.change(&job.run, |seen| {
@@ -379,7 +379,7 @@ pub(super) fn was_forced(pod: &SeenPod) -> bool {
 /// Pods that were made in the place of one that was taken away, have not begun, and may at any moment: one
 /// without a node waits for the first to be gone, and would be followed by another.
 pub(super) fn seconds(seen: &Seen, now: i64) -> Vec<SeenPod> {
-    let lost = |job: &SeenJob| matches!(job.ended, Some(Ended::Lost(_))) && job.released.is_none();
+    let lost = |job: &SeenJob| matches!(job.fenced, Some(Fence::Lost(_))) && job.released.is_none();
     let closed =
         seen.job.as_ref().is_some_and(|job| lost(job) || taken(job, &seen.pods, now).is_some());
     let first = seen.pods.first().filter(|_| closed);

@@ -39,8 +39,8 @@ pub(super) const RELEASED: &str = "manciple.dev/released-until";
 pub(super) const KEPT: &str = "manciple.dev/kept";
 /// The `Broker` resource that a Job is made by: an annotation.
 pub(super) const RESOURCE: &str = "manciple.dev/broker-resource";
-/// Why a Job may have no pods any more: an annotation, [`Ended`](super::seen::Ended) as JSON.
-pub(super) const ENDED: &str = "manciple.dev/ended";
+/// Why a Job may have no pods any more: an annotation, [`Fence`](super::seen::Fence) as JSON.
+pub(super) const FENCED: &str = "manciple.dev/ended";
 
 /// The broker's container.
 pub(super) const BROKER_CONTAINER: &str = "broker";

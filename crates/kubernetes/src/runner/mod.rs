@@ -57,7 +57,7 @@ use self::keys::Keys;
 use self::mounts::Mounts;
 use self::places::{Places, Right};
 use self::progress::Followed;
-use self::seen::{Ended, Kept, SeenJob, SeenPod};
+use self::seen::{Fence, Kept, SeenJob, SeenPod};
 pub use self::settings::{JobSettings, PodPolicy};
 use self::watch::{Known, Seen};
 use crate::brokers::{Brokers, Nobody};
@@ -305,8 +305,8 @@ impl Runner for JobRunner {
 
     async fn cancel(&self, name: &RunName) -> Result<(), RunnerError> {
         self.shared.find(name).await?;
-        let ended = self.shared.fence(name, &Ended::Cancelled).await;
-        ended.map_err(|error| RunnerError(error.to_string()))
+        let fenced = self.shared.fence(name, &Fence::Cancelled).await;
+        fenced.map_err(|error| RunnerError(error.to_string()))
     }
 
     async fn release(&self, name: &RunName) -> Result<(), RunnerError> {

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Event, Pod};
 use osb::{BindingId, InstanceId};
 use serde::{Deserialize, Serialize};
 
-use super::manifest::{BINDING_ID, ENDED, GIVEN, INSTANCE_ID, KEPT, PROGRESS, RELEASED, RUN};
+use super::manifest::{BINDING_ID, FENCED, GIVEN, INSTANCE_ID, KEPT, PROGRESS, RELEASED, RUN};
 use super::mounts::{Need, needs};
 use super::settings::JobSettings;
 use super::stage::{End, Stage, Waits, is_installed, leaving, stage};
@@ -37,7 +37,7 @@ pub(super) struct SeenJob {
     /// Until when it is kept, if it is no longer needed.
     pub(super) released: Option<i64>,
     /// No pod of it may go on, and why.
-    pub(super) ended: Option<Ended>,
+    pub(super) fenced: Option<Fence>,
     /// Why Kubernetes gave it up: the reason and the message of its condition.
     pub(super) failed: Option<(String, String)>,
     /// How it is waited for and kept.
@@ -83,7 +83,7 @@ impl Kept {
 /// Why no pod of a run may go on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Ended {
+pub(super) enum Fence {
     /// Somebody asked for it.
     Cancelled,
     /// Its pod was taken away.
@@ -177,7 +177,7 @@ impl SeenJob {
             given: annotation(GIVEN).is_some(),
             progress: annotation(PROGRESS).is_some(),
             released: annotation(RELEASED).and_then(|until| until.parse().ok()),
-            ended: annotation(ENDED).and_then(|why| serde_json::from_str(why).ok()),
+            fenced: annotation(FENCED).and_then(|why| serde_json::from_str(why).ok()),
             failed,
             kept: annotation(KEPT).and_then(|kept| Kept::read(kept)),
             complete: condition("Complete").is_some(),
@@ -200,7 +200,7 @@ impl SeenJob {
             given: true,
             progress: false,
             released: None,
-            ended: None,
+            fenced: None,
             failed: None,
             kept: None,
             complete: false,

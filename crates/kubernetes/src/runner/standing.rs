@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::seen::{Ended, SeenJob, SeenPod, Warning};
+use super::seen::{Fence, SeenJob, SeenPod, Warning};
 use super::stage::{End, Stage, UNKNOWN, Waits};
 use super::watch::Seen;
 use crate::nodes::{self, MAKES, UNHEARD};
@@ -26,7 +26,7 @@ pub(super) enum Standing {
     /// It never began.
     NeverBegan(String),
     /// It has to be ended, and is not yet: the Job is to be fenced off.
-    ToEnd(Ended),
+    ToEnd(Fence),
     /// It was ended because somebody asked for it.
     Halted,
     /// It was ended because its time was up.
@@ -46,11 +46,11 @@ pub(super) fn standing(seen: &Seen, start_timeout: Duration, now: i64, back: i64
         return Standing::Reported(end.clone());
     }
     let alive = pods.iter().any(|pod| is_alive(pod, job, now, back));
-    if let Some(why) = &job.ended {
-        return ended(why, pods, alive);
+    if let Some(why) = &job.fenced {
+        return fenced(why, pods, alive);
     }
     if let Some(why) = taken(job, pods, now) {
-        return Standing::ToEnd(Ended::Lost(why));
+        return Standing::ToEnd(Fence::Lost(why));
     }
     if let Some(said) = job.over_time() {
         return over_time(said, pods, alive);
@@ -81,7 +81,7 @@ pub(super) fn standing(seen: &Seen, start_timeout: Duration, now: i64, back: i64
 /// Why the pods of a Job have to be ended, because one was taken away: servers before 1.29 make another in
 /// its place, which would do the work a second time. Says so again until the Job is known to be fenced off.
 pub(super) fn taken(job: &SeenJob, pods: &[SeenPod], now: i64) -> Option<String> {
-    let closed = job.ended.is_some() || job.released.is_some() || job.failed.is_some();
+    let closed = job.fenced.is_some() || job.released.is_some() || job.failed.is_some();
     let gone = job.going || job.deleted || job.complete;
     // The Job's time is up: that is why its pods go.
     if closed || gone || job.goes_over_time(now) {
@@ -120,11 +120,11 @@ fn is_alive(pod: &SeenPod, job: &SeenJob, now: i64, back: i64) -> bool {
 }
 
 /// A run that was ended goes on until its pods are gone: they may have an effect to the last.
-fn ended(why: &Ended, pods: &[SeenPod], alive: bool) -> Standing {
+fn fenced(why: &Fence, pods: &[SeenPod], alive: bool) -> Standing {
     if alive {
         let what = match why {
-            Ended::Cancelled => "somebody asked for it",
-            Ended::Lost(why) | Ended::Hopeless(why) => why,
+            Fence::Cancelled => "somebody asked for it",
+            Fence::Lost(why) | Fence::Hopeless(why) => why,
         };
         return going(joined([Some(format!("it is being ended: {what}")), silence(pods)]));
     }
@@ -132,12 +132,12 @@ fn ended(why: &Ended, pods: &[SeenPod], alive: bool) -> Standing {
         return Standing::Lost(unanswered);
     }
     match why {
-        Ended::Cancelled => Standing::Halted,
-        Ended::Lost(why) => Standing::Lost(why.clone()),
-        Ended::Hopeless(why) if pods.iter().any(|pod| pod.began) => {
+        Fence::Cancelled => Standing::Halted,
+        Fence::Lost(why) => Standing::Lost(why.clone()),
+        Fence::Hopeless(why) if pods.iter().any(|pod| pod.began) => {
             Standing::Lost(format!("it began only when it was to be ended: {why}"))
         }
-        Ended::Hopeless(why) => Standing::NeverBegan(why.clone()),
+        Fence::Hopeless(why) => Standing::NeverBegan(why.clone()),
     }
 }
 
@@ -167,7 +167,7 @@ fn without_pod(
     let warning = warning.and_then(|warning| warning.of(&job.uid)).map(|waits| waits.why);
     if let Some(after) = hopeless {
         let words = || format!("Kubernetes made no pod for it within {} s", after.as_secs());
-        return Standing::ToEnd(Ended::Hopeless(warning.unwrap_or_else(words)));
+        return Standing::ToEnd(Fence::Hopeless(warning.unwrap_or_else(words)));
     }
     let slow = (age > PATIENCE).then(|| "Kubernetes has made no pod for it yet".to_owned());
     Standing::Going { said: warning.or(slow), broker: false }
@@ -177,11 +177,11 @@ fn without_pod(
 fn waiting(pod: &SeenPod, waits: Option<Waits>, hopeless: Option<Duration>, now: i64) -> Standing {
     match (waits, hopeless) {
         (Some(waits), _) if waits.for_ever || hopeless.is_some() => {
-            Standing::ToEnd(Ended::Hopeless(waits.why))
+            Standing::ToEnd(Fence::Hopeless(waits.why))
         }
         (None, Some(after)) => {
             let why = format!("its pod did not begin within {} s", after.as_secs());
-            Standing::ToEnd(Ended::Hopeless(joined([Some(why), unheard(pod, now)])))
+            Standing::ToEnd(Fence::Hopeless(joined([Some(why), unheard(pod, now)])))
         }
         (waits, _) => Standing::Going {
             said: waits.map(|waits| waits.why).or_else(|| unheard(pod, now)),

@@ -42,7 +42,7 @@ impl Entry {
     /// As [`is_over`](Self::is_over), and something is left to be done about it: what waits for the finalizers of others
     /// alone is not ours any more.
     pub(super) fn is_to_be_buried(&self) -> bool {
-        self.is_over() && (self.held || !self.going)
+        self.is_over() && (self.held || !self.deleting)
     }
 
     /// Whether another may have the name of its resource once it is buried.

@@ -34,7 +34,7 @@ impl Entry {
         let plan = said("/spec/planID").and_then(|id| PlanId::new(id).ok());
         let entry = Self { plan: service.zip(plan), ..Self::unread(key, from, why, may_be_busy) };
         let entry = entry.of(&object.metadata);
-        let is_let_go = entry.going && !entry.held;
+        let is_let_go = entry.deleting && !entry.held;
         Self { lifecycle: if is_let_go { Lifecycle::Deleted } else { Lifecycle::Broken }, ..entry }
     }
 
@@ -55,7 +55,7 @@ impl Entry {
             lifecycle: Lifecycle::Broken,
             updated_at: Timestamp(0),
             action: Action::Provision,
-            going: false,
+            deleting: false,
             held: false,
             others: Box::default(),
             damage: Some(Box::new(Damage { why: why.to_string(), may_be_busy })),

@@ -273,14 +273,14 @@ async fn what_others_hold_is_followed_by_nothing_and_it_is_said_by_whom() {
     let anew = Arc::new(sample_binding("i", "b"));
     let (ours, others) = (names::FINALIZER, ["example.com/one", "example.com/two"]);
     let at = "2026-11-28T12:00:00Z";
-    for (name, finalizers, going, buries) in [
+    for (name, finalizers, deletion, buries) in [
         ("nobody has deleted it", vec![ours, others[0], others[1]], None, true),
         ("somebody has", vec![ours, others[0], others[1]], Some(at), true),
         ("it waits for others alone", others.to_vec(), Some(at), false),
     ] {
         let mut held = resource(&gone, Places::default());
         held["metadata"]["finalizers"] = json!(finalizers);
-        held["metadata"]["deletionTimestamp"] = json!(going);
+        held["metadata"]["deletionTimestamp"] = json!(deletion);
         let made = Arc::new(Mutex::new(Vec::new()));
         let writes = Arc::clone(&made);
         let store = answered(move |request| {

@@ -309,7 +309,7 @@ impl Place {
     /// Removes a resource that is still of the version that was read. It goes when others have let go of it, too.
     pub(super) async fn let_go(&self, before: &Entry) -> Result<(), StoreError> {
         let name = self.name(&before.key);
-        if before.going {
+        if before.deleting {
             self.take_orphan(&name, before).await?;
         }
         let resources = self.resources(Kind::of(&before.key));
@@ -322,7 +322,7 @@ impl Place {
             other => drop(other?),
         }
         self.secrets.forget(&name);
-        if before.going {
+        if before.deleting {
             return Ok(());
         }
         let uid = Some(before.uid.clone());

@@ -81,7 +81,7 @@ pub(crate) fn chosen<'p>(
 ) -> Option<&'p SeenPod> {
     let ended_so =
         |pod: &&SeenPod| pod.over && if failed { !pod.did_its_work() } else { pod.succeeded };
-    let by_itself = |pod: &SeenPod| !failed || pod.going.is_none();
+    let by_itself = |pod: &SeenPod| !failed || pod.deletion.is_none();
     pods.filter(ended_so).max_by_key(|pod| (by_itself(pod), pod.ended, pod.uid.clone()))
 }
 
@@ -230,10 +230,10 @@ mod tests {
 
     #[test]
     fn the_pod_whose_output_counts_has_ended_as_its_run_did() {
-        let of = |uid: &str, code, ended, going| SeenPod {
+        let of = |uid: &str, code, ended, deletion| SeenPod {
             uid: uid.into(),
             ended,
-            going,
+            deletion,
             ..pod(&[("c", code)], None)
         };
         let failed = of("failed", Some(1), 1, None);

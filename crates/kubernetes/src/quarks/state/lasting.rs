@@ -53,8 +53,8 @@ impl Table {
         let of = (Arc::clone(&pod.namespace), dialect, name);
         if !(pod.over || pod.gone) {
             let pods = self.lasting.0.entry(of.clone()).or_default();
-            let known = pods.insert(Arc::clone(&pod.uid), pod.going);
-            return known.filter(|known| *known != pod.going).and_then(|_| self.labelled(&of));
+            let known = pods.insert(Arc::clone(&pod.uid), pod.deletion);
+            return known.filter(|known| *known != pod.deletion).and_then(|_| self.labelled(&of));
         }
         let pods = self.lasting.0.get_mut(&of)?;
         pods.remove(&pod.uid)?;
@@ -94,8 +94,8 @@ impl Table {
     pub(crate) fn lasts(&self, key: &Key, unseen: bool, now: i64) -> Option<Until> {
         let of = (Arc::clone(&key.namespace), key.dialect, label(&key.name).into());
         let Some(pods) = self.lasting.0.get(&of) else { return unseen.then_some(Until::Unseen) };
-        let until = pods.values().map(|going| match going {
-            Some(going) => Until::Second(going.saturating_add(SLACK)),
+        let until = pods.values().map(|deletion| match deletion {
+            Some(at) => Until::Second(at.saturating_add(SLACK)),
             None => Until::End,
         });
         until.filter(|until| *until > Until::Second(now)).max()
@@ -126,9 +126,15 @@ mod tests {
     const NOW: i64 = 1000;
     const OURS: Dialect = Dialect::QuarksJob;
 
-    fn of(name: &str, uid: &str, going: Option<i64>) -> SeenPod {
+    fn of(name: &str, uid: &str, deletion: Option<i64>) -> SeenPod {
         let of = Some((OURS, label(name).into()));
-        SeenPod { uid: uid.into(), namespace: "n".into(), going, of, ..pod(&[("c", None)], None) }
+        SeenPod {
+            uid: uid.into(),
+            namespace: "n".into(),
+            deletion,
+            of,
+            ..pod(&[("c", None)], None)
+        }
     }
 
     fn key(name: &str) -> Key {

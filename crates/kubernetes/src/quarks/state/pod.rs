@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::{
 
 use crate::nodes::{is_silent, is_unheard};
 use crate::quarks::api::dialect::{Dialect, TRIGGERED};
-use crate::quarks::api::pod::{CONTAINERS, ENDED, SIDECAR};
+use crate::quarks::api::pod::{CONTAINERS, SIDECAR, TOLD_ENDED};
 
 /// How long a pod has to end that does not say so itself, in seconds.
 const GRACE: i64 = 30;
@@ -38,7 +38,7 @@ pub(crate) struct SeenPod {
     /// It is not there any more; this is how it was.
     pub(crate) gone: bool,
     /// When it is to be gone, in seconds since 1970, if somebody asked for it to go.
-    pub(crate) going: Option<i64>,
+    pub(crate) deletion: Option<i64>,
     /// How long it has to end when it is told to, in seconds.
     pub(crate) grace: i64,
     /// Whether a sidecar of ours reads its output.
@@ -106,7 +106,7 @@ impl SeenPod {
             over,
             lingers,
             gone: false,
-            going: metadata.deletion_timestamp.as_ref().map(|at| at.0.as_second()),
+            deletion: metadata.deletion_timestamp.as_ref().map(|at| at.0.as_second()),
             grace: spec.and_then(|it| it.termination_grace_period_seconds).unwrap_or(GRACE),
             waits_for_us,
             anew,
@@ -142,7 +142,7 @@ impl Ends {
         let status = pod.status.as_ref();
         let phase = status.and_then(|it| it.phase.as_deref()).unwrap_or_default();
         let annotation = |name: &str| pod.metadata.annotations.as_ref()?.get(name);
-        let is_told = annotation(ENDED).is_some();
+        let is_told = annotation(TOLD_ENDED).is_some();
         let mut containers = status.map(ends).unwrap_or_default();
         let again = status.filter(|_| is_told).and_then(told_and_started_again);
         let again = again.filter(|(name, _)| !containers.contains_key(name));
@@ -204,12 +204,12 @@ fn restarts(pod: &Pod, name: &str, code: i32) -> bool {
 impl SeenPod {
     /// Whether it ended well by itself. What ends with 0 when it is told to has not done all of its work.
     pub(crate) fn did_its_work(&self) -> bool {
-        self.succeeded && self.going.is_none()
+        self.succeeded && self.deletion.is_none()
     }
 
     /// Whether it may go on after the run of its Job. While it is not heard that the Job has ended: a watch may be late.
     pub(crate) fn outlasts(&self) -> bool {
-        !(self.over || self.gone || self.going.is_some())
+        !(self.over || self.gone || self.deletion.is_some())
     }
 }
 

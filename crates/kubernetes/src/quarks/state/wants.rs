@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn what_ended_well_because_it_was_told_to_has_not_done_its_work() {
-        for (name, letters, going, is_done) in [
+        for (name, letters, deletion, is_done) in [
             ("by itself", "d", None, true),
             ("by itself, and a mesh goes on", "l", None, true),
             ("told to", "d", Some(100), false),
@@ -214,7 +214,7 @@ mod tests {
             ("it goes on", "g", None, false),
         ] {
             let mut pods = pods(letters);
-            pods[0].going = going;
+            pods[0].deletion = deletion;
             let end = wants(spec(Some(1), 1), None).end(pods.iter());
             assert_eq!(end == Some(true), is_done, "{name}");
         }

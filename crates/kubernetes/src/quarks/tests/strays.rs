@@ -317,7 +317,7 @@ fn what_goes_on_in_a_pod_after_its_run_is_known_whichever_is_seen_first() {
     let ended = || SeenPod { over: true, ..works.clone() };
     for (name, pod, expected) in [
         ("it goes on", works.clone(), (false, true)),
-        ("deleted", SeenPod { going: Some(1), ..works.clone() }, (false, false)),
+        ("deleted", SeenPod { deletion: Some(1), ..works.clone() }, (false, false)),
         ("over", ended(), (false, false)),
         ("a mesh goes on", SeenPod { lingers: true, ..ended() }, (true, false)),
     ] {
@@ -341,7 +341,7 @@ fn what_goes_on_in_a_pod_after_its_run_is_known_whichever_is_seen_first() {
 #[test]
 fn what_had_done_its_work_before_it_was_told_to_go_has_done_it() {
     let [works, done, _] = stages();
-    let told = |pod: &SeenPod| SeenPod { going: Some(1), version: 9, ..pod.clone() };
+    let told = |pod: &SeenPod| SeenPod { deletion: Some(1), version: 9, ..pod.clone() };
     let done = SeenPod { succeeded: true, ..done };
     for (name, before, expected) in [("it had", &done, true), ("it had not", &works, false)] {
         let mut table = table();

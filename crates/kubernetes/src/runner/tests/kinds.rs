@@ -40,7 +40,7 @@ pub(super) fn annotated(name: &str, value: &str) -> SeenJob {
     job(&json!({"metadata": {"annotations": {name: value}}}))
 }
 
-pub(super) fn ended_as(why: &Value) -> SeenJob {
+pub(super) fn fenced_as(why: &Value) -> SeenJob {
     annotated("manciple.dev/ended", &why.to_string())
 }
 

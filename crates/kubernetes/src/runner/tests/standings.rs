@@ -5,11 +5,11 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::super::ending::seconds;
-use super::super::seen::{Ended, SeenJob, SeenPod, Warning};
+use super::super::seen::{Fence, SeenJob, SeenPod, Warning};
 use super::super::standing::{Standing, standing};
 use super::super::watch::Seen;
 use super::kinds::{
-    annotated, deleted_job, ended_as, failed_job, forgotten, killed, late_job, made, reported,
+    annotated, deleted_job, failed_job, fenced_as, forgotten, killed, late_job, made, reported,
     silent, target, with_condition,
 };
 use super::status::{ended, failed, installed, installing, of, running, waiting, with};
@@ -30,9 +30,9 @@ fn stands_since(seen: &Seen, age: i64, back: i64) -> (&'static str, String) {
         Standing::Going { said, broker: true } => ("runs", said.unwrap_or_default()),
         Standing::Reported(end) => ("reported", end.message.unwrap_or_default()),
         Standing::NeverBegan(why) => ("never began", why),
-        Standing::ToEnd(Ended::Lost(why)) => ("fence: lost", why),
-        Standing::ToEnd(Ended::Hopeless(why)) => ("fence: hopeless", why),
-        Standing::ToEnd(Ended::Cancelled) => ("fence", String::new()),
+        Standing::ToEnd(Fence::Lost(why)) => ("fence: lost", why),
+        Standing::ToEnd(Fence::Hopeless(why)) => ("fence: hopeless", why),
+        Standing::ToEnd(Fence::Cancelled) => ("fence", String::new()),
         Standing::Halted => ("halted", String::new()),
         Standing::TimedOut(why) => ("timed out", why),
         Standing::Lost(why) => ("lost", why),
@@ -208,7 +208,7 @@ fn when_its_pod_has_ended() {
 fn when_its_pod_is_taken_away() {
     let drained = json!([{"type": "DisruptionTarget", "status": "True",
         "reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting"}]);
-    let lost = || ended_as(&json!({"lost": "its pod was deleted"}));
+    let lost = || fenced_as(&json!({"lost": "its pod was deleted"}));
     check(vec![
         (
             case("deleted", made(), vec![deleted(pod("a", &running()))]),
@@ -265,8 +265,8 @@ fn when_its_pod_is_taken_away() {
 
 #[test]
 fn when_it_is_ended_by_us() {
-    let cancelled = || ended_as(&json!("cancelled"));
-    let hopeless = || ended_as(&json!({"hopeless": "the image cannot be pulled"}));
+    let cancelled = || fenced_as(&json!("cancelled"));
+    let hopeless = || fenced_as(&json!({"hopeless": "the image cannot be pulled"}));
     let began = |pod: SeenPod| SeenPod { began: true, ..pod };
     check(vec![
         (
@@ -341,7 +341,7 @@ fn when_its_time_is_up() {
 
 #[test]
 fn when_its_node_is_silent() {
-    let cancelled = || ended_as(&json!("cancelled"));
+    let cancelled = || fenced_as(&json!("cancelled"));
     check(vec![
         (case("silent", made(), vec![silent()]), "runs", "the node node-1 is not heard of"),
         (
@@ -471,11 +471,11 @@ fn warnings_that_say_nothing_are_passed_over() {
 #[test]
 fn a_second_pod_is_taken_away_before_it_begins() {
     let job = || job(&json!({}));
-    let ended = |why| SeenJob { ended: Some(why), ..job() };
-    let lost = || Ended::Lost("its pod was deleted".to_owned());
+    let fenced = |why| SeenJob { fenced: Some(why), ..job() };
+    let lost = || Fence::Lost("its pod was deleted".to_owned());
     let (first, second) = (|| pod("a", &running()), || pod("b", &installing()));
     let unplaced = || SeenPod { node: None, ..second() };
-    let released = SeenJob { released: Some(MADE), ..ended(lost()) };
+    let released = SeenJob { released: Some(MADE), ..fenced(lost()) };
     let cases = [
         ("it waits for the first to be gone", job(), vec![deleted(first()), unplaced()], false),
         ("a node may take it now", job(), vec![gone(first()), unplaced()], true),
@@ -486,8 +486,8 @@ fn a_second_pod_is_taken_away_before_it_begins() {
         ("there is no second", job(), vec![gone(first())], false),
         ("it runs", job(), vec![gone(first()), pod("b", &running())], false),
         ("it is gone", job(), vec![gone(first()), gone(second())], false),
-        ("fenced off", ended(lost()), vec![gone(first()), second()], true),
-        ("cancelled", ended(Ended::Cancelled), vec![gone(first()), second()], false),
+        ("fenced off", fenced(lost()), vec![gone(first()), second()], true),
+        ("cancelled", fenced(Fence::Cancelled), vec![gone(first()), second()], false),
         ("released", released, vec![gone(first()), second()], false),
     ];
     for (name, job, pods, expected) in cases {

@@ -121,11 +121,11 @@ fn of_an_instance_is_looked_at_what_it_has_alone() {
 
 #[test]
 fn a_deleted_resource_asks_for_what_a_deprovision_would() {
-    let going = |action: Action, phase: Phase| {
+    let is_unwanted = |action: Action, phase: Phase| {
         let mut record = sample("i");
         record.operation.action = action;
         record.operation.phase = phase;
-        Change::of(&Entry { going: true, ..entry(&record, 1) }).unwanted
+        Change::of(&Entry { deleting: true, ..entry(&record, 1) }).unwanted
     };
     let begun = || Phase::Pending { not_before: None };
     for (name, action, phase, unwanted) in [
@@ -134,7 +134,7 @@ fn a_deleted_resource_asks_for_what_a_deprovision_would() {
         ("being updated: that ends first", Action::Update, begun(), false),
         ("going already", Action::Deprovision, begun(), false),
     ] {
-        assert_eq!(going(action, phase), unwanted, "{name}");
+        assert_eq!(is_unwanted(action, phase), unwanted, "{name}");
     }
 }
 
@@ -143,7 +143,7 @@ fn a_resource_that_others_hold_is_let_go_once() {
     let mut record = sample("i");
     record.lifecycle = engine::record::Lifecycle::Deleted;
     record.operation.phase = Phase::Succeeded;
-    let gone = |held, going| Change::of(&Entry { held, going, ..entry(&record, 1) }).gone;
+    let gone = |held, deleting| Change::of(&Entry { held, deleting, ..entry(&record, 1) }).gone;
     assert!(gone(true, false) && gone(true, true), "ours is on it");
     assert!(gone(false, false), "nobody has deleted it");
     assert!(!gone(false, true), "it waits for others alone");
