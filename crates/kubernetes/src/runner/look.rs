@@ -12,7 +12,7 @@ use kube::api::ListParams;
 use osb::Failure;
 
 use super::places::Right;
-use super::seen::{Fence, SeenJob, SeenPod};
+use super::seen::{Fence, Presence, SeenJob, SeenPod};
 use super::standing::{Standing, standing};
 use super::watch::{Seen, Watched as _};
 use super::{Shared, ending, manifest};
@@ -32,9 +32,9 @@ impl Shared {
     pub(super) async fn look_up(&self, name: &RunName) -> Result<(), CallError> {
         let Some(job) = self.find_job(name).await? else {
             self.known.change(name, |seen| match (&mut seen.job, seen.pods.first()) {
-                (Some(job), _) => job.deleted |= job.unsure,
+                (Some(job), _) if job.unsure => job.presence = Presence::Deleted,
+                (Some(_), _) | (None, None) => {}
                 (none, Some(pod)) => *none = Some(SeenJob::deleted(pod)),
-                (None, None) => {}
             });
             return Ok(());
         };
@@ -191,7 +191,7 @@ impl Shared {
         // namespace that goes, the pods' ends may be told together, as they are of what is removed by force.
         let by_force = seen.pods.first().is_some_and(ending::was_forced);
         let open = seen.job.as_ref().is_some_and(|job| {
-            (job.deleted || by_force) && matches!(job.fenced, None | Some(Fence::Lost(_)))
+            (job.is_deleted() || by_force) && matches!(job.fenced, None | Some(Fence::Lost(_)))
         });
         if !open {
             return why;

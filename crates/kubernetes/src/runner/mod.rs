@@ -270,7 +270,7 @@ impl JobRunner {
 impl Runner for JobRunner {
     async fn start(&self, run: &Run) -> Result<(), StartError> {
         let known = self.shared.known.get(&run.name).job;
-        if known.is_some_and(|job| job.deleted && job.released.is_none()) {
+        if known.is_some_and(|job| job.is_deleted() && job.released.is_none()) {
             return Ok(());
         }
         let key = self.shared.keys.newest();

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::seen::{Fence, SeenJob, SeenPod, Warning};
 use super::stage::{End, Stage, UNKNOWN, Waits};
 use super::watch::Seen;
+use crate::conditions::JobEnd;
 use crate::nodes::{self, MAKES, UNHEARD};
 
 /// How long after a run's time a node may be silent before its pods are no longer waited for, in seconds.
@@ -71,7 +72,7 @@ pub(super) fn standing(seen: &Seen, start_timeout: Duration, now: i64, back: i64
         Stage::Running => running(pod, job),
         Stage::NeverBegan(why) if !pod.began => Standing::NeverBegan(why.clone()),
         // What its kubelet once said of its container it has forgotten.
-        Stage::NeverBegan(_) if job.deleted || job.going => Standing::Lost(gone(job)),
+        Stage::NeverBegan(_) if job.is_leaving() => Standing::Lost(gone(job)),
         Stage::NeverBegan(_) => Standing::Lost(UNKNOWN.to_owned()),
         Stage::Failed(why) => Standing::Lost(why.clone()),
         Stage::Ended(end) => Standing::Lost(without_message(end)),
@@ -81,20 +82,19 @@ pub(super) fn standing(seen: &Seen, start_timeout: Duration, now: i64, back: i64
 /// Why the pods of a Job have to be ended, because one was taken away: servers before 1.29 make another in
 /// its place, which would do the work a second time. Says so again until the Job is known to be fenced off.
 pub(super) fn taken(job: &SeenJob, pods: &[SeenPod], now: i64) -> Option<String> {
-    let closed = job.fenced.is_some() || job.released.is_some() || job.failed.is_some();
-    let gone = job.going || job.deleted || job.complete;
+    let closed = job.fenced.is_some() || job.released.is_some() || job.end.is_some();
     // The Job's time is up: that is why its pods go.
-    if closed || gone || job.goes_over_time(now) {
+    if closed || job.is_leaving() || job.goes_over_time(now) {
         return None;
     }
-    let one = pods.iter().any(|pod| pod.going.is_some() || pod.gone);
+    let one = pods.iter().any(|pod| pod.deletion.is_some() || pod.gone);
     (one || pods.len() > 1).then(|| pod_words(pods))
 }
 
 /// Who ended a run whose agent was told to end, and not by us.
 pub(super) fn taken_away(seen: &Seen) -> String {
-    let deleted = seen.job.as_ref().filter(|job| job.deleted || job.going);
-    deleted.map_or_else(|| pod_words(&seen.pods), gone)
+    let leaving = seen.job.as_ref().filter(|job| job.is_leaving());
+    leaving.map_or_else(|| pod_words(&seen.pods), gone)
 }
 
 fn pod_words(pods: &[SeenPod]) -> String {
@@ -160,7 +160,7 @@ fn without_pod(
     hopeless: Option<Duration>,
     now: i64,
 ) -> Standing {
-    if job.failed.is_some() || job.complete || job.going || job.deleted {
+    if job.end.is_some() || job.is_leaving() {
         return Standing::Lost(gone(job));
     }
     let age = now.saturating_sub(job.created);
@@ -193,20 +193,23 @@ fn waiting(pod: &SeenPod, waits: Option<Waits>, hopeless: Option<Duration>, now:
 /// Of a pod whose broker has begun, and may go on.
 fn running(pod: &SeenPod, job: &SeenJob) -> Standing {
     let silent = pod.silent.then(|| format!("{}, and may go on", silent(pod)));
-    let deleted =
-        (job.deleted || job.going).then(|| "its Job was deleted, and its pod goes on".to_owned());
+    let deleted = job.is_leaving().then(|| "its Job was deleted, and its pod goes on".to_owned());
     Standing::Going { said: silent.or(deleted), broker: true }
 }
 
 /// Of a run without pods.
 fn gone(job: &SeenJob) -> String {
-    let what = match &job.failed {
-        _ if job.going || job.deleted => "its Job was deleted, and its pod left no report",
-        _ if job.complete => "its pod had ended well, and was deleted before its report was read",
-        Some((reason, _)) if reason == "BackoffLimitExceeded" => {
+    let what = match &job.end {
+        _ if job.is_leaving() => "its Job was deleted, and its pod left no report",
+        Some(JobEnd::Complete) => {
+            "its pod had ended well, and was deleted before its report was read"
+        }
+        Some(JobEnd::Failed { reason, .. }) if reason == "BackoffLimitExceeded" => {
             "its pod had failed, and was deleted before its report was read"
         }
-        Some((reason, said)) => return format!("its pod is gone: {reason}: {said}"),
+        Some(JobEnd::Failed { reason, message, .. }) => {
+            return format!("its pod is gone: {reason}: {message}");
+        }
         None => "its pod is gone, and left no report",
     };
     what.to_owned()

@@ -15,7 +15,7 @@ use kube::Resource;
 use kube::runtime::watcher::{self, Event};
 use tokio::sync::{Notify, watch};
 
-use super::seen::{SeenJob, SeenPod, Warning};
+use super::seen::{Presence, SeenJob, SeenPod, Warning};
 use super::stage::Stage;
 use crate::calls::is_forbidden;
 use crate::names;
@@ -99,13 +99,13 @@ impl Watched for SeenJob {
     fn forget(self, seen: &mut Seen) {
         if seen.job.as_ref().is_some_and(|job| job.uid == self.uid) {
             let released = seen.job.as_ref().and_then(|job| job.released).or(self.released);
-            seen.job = Some(Self { deleted: true, released, ..self });
+            seen.job = Some(Self { presence: Presence::Deleted, released, ..self });
         }
     }
 
     fn keep(seen: &mut Seen, namespace: &str, uids: &[String]) {
         if let Some(job) = seen.job.as_mut().filter(|job| job.namespace == namespace) {
-            job.unsure = !job.deleted && !uids.contains(&job.uid);
+            job.unsure = !job.is_deleted() && !uids.contains(&job.uid);
         }
     }
 }
@@ -162,7 +162,7 @@ impl Seen {
     }
 
     fn is_deleted(&self) -> bool {
-        self.job.as_ref().is_some_and(|job| job.deleted)
+        self.job.as_ref().is_some_and(SeenJob::is_deleted)
     }
 }
 
@@ -216,7 +216,7 @@ impl Known {
     pub(super) fn jobs(&self) -> Vec<SeenJob> {
         let table = self.lock();
         let jobs = table.runs.values().filter_map(|seen| seen.job.as_ref());
-        jobs.filter(|job| !job.deleted).cloned().collect()
+        jobs.filter(|job| !job.is_deleted()).cloned().collect()
     }
 
     pub(super) fn learn(&self, watched: impl Watched) {
@@ -246,7 +246,7 @@ impl Known {
         let seen = table.runs.entry(run.clone()).or_default();
         let was_deleted = seen.is_deleted();
         change(seen);
-        if seen.job.as_ref().is_some_and(|job| job.deleted && job.released.is_some()) {
+        if seen.job.as_ref().is_some_and(|job| job.is_deleted() && job.released.is_some()) {
             seen.pods.retain(|pod| !pod.gone);
         }
         let (is_over, is_deleted) = (seen.is_over(), seen.is_deleted());

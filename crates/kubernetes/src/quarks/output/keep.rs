@@ -14,12 +14,13 @@ use super::objects::{Kept, kept, merged};
 use super::report::{self, Found};
 use super::undone::{self, Undone};
 use crate::calls::{self, CallError, call, find};
+use crate::conditions::JobEnd;
 use crate::quarks::Controller;
 use crate::quarks::api::noted;
 use crate::quarks::api::output_map::OutputMap;
 use crate::quarks::api::pod::SIDECAR;
 use crate::quarks::api::resource::Resource;
-use crate::quarks::state::job::{JobEnd, SeenJob};
+use crate::quarks::state::job::SeenJob;
 use crate::quarks::state::pod::SeenPod;
 use crate::text::{Text, each};
 
@@ -37,7 +38,7 @@ impl Controller {
         let has_output = !OutputMap::of(resource.dialect, &spec).is_empty();
         let on_failure = spec["output"]["writeOnFailure"] == true;
         let is_needed = has_output || job.end != Some(JobEnd::Complete);
-        if matches!(&job.end, Some(JobEnd::Failed(reason, _)) if reason != DEADLINE) {
+        if matches!(&job.end, Some(JobEnd::Failed { reason, .. }) if reason != DEADLINE) {
             self.see_pods(job).await?;
         }
         let by_pods = job.wants.end(self.table().pods(job));
@@ -287,7 +288,7 @@ fn ended(job: Option<&JobEnd>, by_pods: Option<bool>) -> Result<Outcome, CallErr
         (Some(JobEnd::Complete), _) => Ok(Outcome::completed()),
         // Something was put into its pods. Kubernetes waits for that, and counts a pod as failed by it, too.
         (_, Some(true)) => Ok(Outcome::completed()),
-        (Some(JobEnd::Failed(reason, message)), _) => {
+        (Some(JobEnd::Failed { reason, message, .. }), _) => {
             let reason = if reason.is_empty() { "Failed" } else { reason };
             Ok(Outcome::failed(reason, message.clone()))
         }
@@ -330,7 +331,8 @@ mod tests {
     #[test]
     fn a_run_ends_as_its_job_says_and_before_that_as_its_pods_do() {
         let failed = |reason: &str, message: &str| {
-            Some(JobEnd::Failed(reason.to_owned(), message.to_owned()))
+            let (reason, message) = (reason.to_owned(), message.to_owned());
+            Some(JobEnd::Failed { reason, message, at: 0 })
         };
         let limit = || failed("BackoffLimitExceeded", "it has reached the limit");
         let (well, badly) = (Some(true), Some(false));

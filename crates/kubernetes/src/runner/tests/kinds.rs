@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::super::seen::{SeenJob, SeenPod};
+use super::super::seen::{Presence, SeenJob, SeenPod};
 use super::status::{ended, installed, of, running, waiting, with};
 use super::{REPORT, job, pod};
 
@@ -45,7 +45,7 @@ pub(super) fn fenced_as(why: &Value) -> SeenJob {
 }
 
 pub(super) fn deleted_job() -> SeenJob {
-    SeenJob { deleted: true, ..made() }
+    SeenJob { presence: Presence::Deleted, ..made() }
 }
 
 pub(super) fn reported() -> Value {

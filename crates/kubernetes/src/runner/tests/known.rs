@@ -5,7 +5,7 @@ use std::time::Duration;
 use engine::names::RunName;
 use serde_json::json;
 
-use super::super::seen::{SeenJob, SeenPod};
+use super::super::seen::{Presence, SeenJob, SeenPod};
 use super::super::standing::{Standing, standing};
 use super::super::watch::{Known, Watched};
 use super::status::{ended, installed, of, running};
@@ -98,7 +98,7 @@ fn a_run_that_was_released_stays_absent_while_its_pod_goes() {
     let known = known();
     known.change(&run(), |seen| {
         let job = seen.job.as_mut().unwrap();
-        (job.released, job.deleted) = (Some(0), true);
+        (job.released, job.presence) = (Some(0), Presence::Deleted);
     });
     known.forget(job(&json!({})));
     known.learn(deleted(pod("a", &running())));

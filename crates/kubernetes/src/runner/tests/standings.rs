@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::super::ending::seconds;
-use super::super::seen::{Fence, SeenJob, SeenPod, Warning};
+use super::super::seen::{Fence, Presence, SeenJob, SeenPod, Warning};
 use super::super::standing::{Standing, standing};
 use super::super::watch::Seen;
 use super::kinds::{
@@ -279,7 +279,7 @@ fn when_it_is_ended_by_us() {
         (
             case(
                 "halted, and at its deadline",
-                SeenJob { failed: late_job().failed, ..cancelled() },
+                SeenJob { end: late_job().end, ..cancelled() },
                 vec![],
             ),
             "halted",
@@ -407,7 +407,7 @@ fn when_a_kubelet_does_not_take_up_what_its_node_was_given() {
 
 #[test]
 fn when_its_job_is_deleted() {
-    let going = || SeenJob { going: true, ..made() };
+    let deleting = || SeenJob { presence: Presence::Deleting, ..made() };
     check(vec![
         (
             case("pod goes on", deleted_job(), vec![pod("a", &running())]),
@@ -436,11 +436,11 @@ fn when_its_job_is_deleted() {
             "its pod failed, and how its broker ended is not known",
         ),
         (
-            case("in the foreground", going(), vec![deleted(pod("a", &running()))]),
+            case("in the foreground", deleting(), vec![deleted(pod("a", &running()))]),
             "runs",
             "its Job was deleted",
         ),
-        (case("no pod yet", going(), vec![]), "lost", "its Job was deleted"),
+        (case("no pod yet", deleting(), vec![]), "lost", "its Job was deleted"),
     ]);
     assert_eq!(stands(&Seen::default(), 20), ("absent", String::new()));
 }
