@@ -128,7 +128,7 @@ impl Controller {
         let have_ended = {
             let table = self.table();
             let mut pods = table.pods(job).peekable();
-            pods.peek().is_some() && pods.all(|pod| pod.over || pod.gone)
+            pods.peek().is_some() && pods.all(|pod| pod.is_over() || pod.gone)
         };
         if have_ended {
             return Ok(());
@@ -157,7 +157,7 @@ impl Controller {
         needed: bool,
     ) -> Result<Option<SeenPod>, CallError> {
         let seen = report::chosen(self.table().pods(job), failed).cloned();
-        if seen.as_ref().is_some_and(|pod| pod.succeeded || job.end.is_some()) || !needed {
+        if seen.as_ref().is_some_and(|pod| pod.has_succeeded() || job.end.is_some()) || !needed {
             return Ok(seen);
         }
         let listed = self.pods_of(job).await?;

@@ -79,8 +79,9 @@ pub(crate) fn chosen<'p>(
     pods: impl Iterator<Item = &'p SeenPod>,
     failed: bool,
 ) -> Option<&'p SeenPod> {
-    let ended_so =
-        |pod: &&SeenPod| pod.over && if failed { !pod.did_its_work() } else { pod.succeeded };
+    let ended_so = |pod: &&SeenPod| {
+        pod.is_over() && if failed { !pod.did_its_work() } else { pod.has_succeeded() }
+    };
     let by_itself = |pod: &SeenPod| !failed || pod.deletion.is_none();
     pods.filter(ended_so).max_by_key(|pod| (by_itself(pod), pod.ended, pod.uid.clone()))
 }
@@ -98,7 +99,7 @@ pub(crate) fn find(dialect: Dialect, pod: &SeenPod, spec: &Value) -> BTreeMap<St
         let last = pod.containers.get(container).map(|end| (end, false));
         // What was ended while it was tried again may have left nothing: then the try before counts. So does that of a
         // sidecar which its kubelet has begun again.
-        let counts = !pod.succeeded || container == SIDECAR;
+        let counts = !pod.has_succeeded() || container == SIDECAR;
         let before = pod.before.get(container).filter(|_| counts).map(|end| (end, true));
         let mut reports = last.into_iter().chain(before).filter_map(|(end, previous)| {
             match Message::parse(&end.message).ok()? {

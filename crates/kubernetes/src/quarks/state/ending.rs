@@ -12,10 +12,10 @@ pub(crate) fn awaited<'p>(
     failed_at: i64,
     pods: impl Iterator<Item = &'p SeenPod> + Clone,
 ) -> Option<i64> {
-    if pods.clone().any(|pod| pod.over && !pod.succeeded) {
+    if pods.clone().any(|pod| pod.is_over() && !pod.has_succeeded()) {
         return None;
     }
-    let ending = pods.filter(|pod| !pod.over && !pod.gone);
+    let ending = pods.filter(|pod| !pod.is_over() && !pod.gone);
     let until = |pod: &SeenPod| pod.deletion.unwrap_or(failed_at.saturating_add(pod.grace));
     ending.map(|pod| until(pod).saturating_add(SLACK)).max()
 }

@@ -122,7 +122,7 @@ impl SeenJob {
     pub(crate) fn note_after<'p>(&mut self, pods: impl IntoIterator<Item = &'p SeenPod>) -> bool {
         let before = (self.lingers, self.outlasted);
         for pod in pods {
-            self.lingers |= pod.lingers;
+            self.lingers |= pod.lingers();
             self.outlasted |= pod.outlasts();
         }
         before != (self.lingers, self.outlasted)

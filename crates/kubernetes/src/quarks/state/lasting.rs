@@ -51,7 +51,7 @@ impl Table {
     pub(crate) fn note_lasting(&mut self, pod: &SeenPod) -> Option<Key> {
         let (dialect, name) = pod.of.clone()?;
         let of = (Arc::clone(&pod.namespace), dialect, name);
-        if !(pod.over || pod.gone) {
+        if !(pod.is_over() || pod.gone) {
             let pods = self.lasting.0.entry(of.clone()).or_default();
             let known = pods.insert(Arc::clone(&pod.uid), pod.deletion);
             return known.filter(|known| *known != pod.deletion).and_then(|_| self.labelled(&of));
@@ -120,11 +120,13 @@ impl Table {
 
 #[cfg(test)]
 mod tests {
+    use super::super::pod::PodWork;
     use super::*;
     use crate::quarks::tests::pod;
 
     const NOW: i64 = 1000;
     const OURS: Dialect = Dialect::QuarksJob;
+    const FAILED: PodWork = PodWork::Over { well: false, lingers: false };
 
     fn of(name: &str, uid: &str, deletion: Option<i64>) -> SeenPod {
         let of = Some((OURS, label(name).into()));
@@ -143,7 +145,7 @@ mod tests {
 
     #[test]
     fn pods_are_waited_for_until_they_have_ended_or_their_time_is_long_past() {
-        let ended = |pod: SeenPod| SeenPod { over: true, ..pod };
+        let ended = |pod: SeenPod| SeenPod { work: FAILED, ..pod };
         let gone = |pod: SeenPod| SeenPod { gone: true, ..pod };
         let other = SeenPod { of: Some((Dialect::ExtendedJob, "a".into())), ..of("a", "p", None) };
         let elsewhere = SeenPod { namespace: "m".into(), ..of("a", "p", None) };
@@ -194,7 +196,7 @@ mod tests {
             let told = of(name, "p", Some(1030));
             assert_eq!(table.note_lasting(&told), Some(key(name)), "it is waited for until then");
             assert_eq!(table.note_lasting(&told), None, "{name}: that was known");
-            let ended = SeenPod { over: true, ..running.clone() };
+            let ended = SeenPod { work: FAILED, ..running.clone() };
             assert_eq!(table.note_lasting(&ended), Some(key(name)));
             assert_eq!(table.note_lasting(&ended), None, "{name}: that was known");
             table.note_lasting(&running);

@@ -65,12 +65,12 @@ impl Wants {
     pub(crate) fn end<'p>(self, pods: impl Iterator<Item = &'p SeenPod>) -> Option<bool> {
         let (mut over, mut well, mut all, mut hangs) = (0_u32, 0_u32, 0_u32, false);
         for pod in pods {
-            all += u32::from(pod.over || !pod.gone);
-            over += u32::from(pod.over);
+            all += u32::from(pod.is_over() || !pod.gone);
+            over += u32::from(pod.is_over());
             // What ends well because it was told to end has done nothing; Kubernetes says it where it counts that.
             well += u32::from(pod.did_its_work());
             // Kubernetes would wait for it, and try no other.
-            hangs |= pod.lingers && !pod.succeeded;
+            hangs |= pod.lingers() && !pod.has_succeeded();
         }
         let is_done = match self.completions {
             Some(completions) => well >= completions.max(1),
@@ -94,7 +94,7 @@ impl Wants {
 
     /// How many pods are to go on at once, if that is more than now.
     pub(crate) fn more<'p>(self, pods: impl Iterator<Item = &'p SeenPod>) -> Option<u32> {
-        let lingering = pods.filter(|pod| pod.succeeded && pod.lingers).count();
+        let lingering = pods.filter(|pod| pod.has_succeeded() && pod.lingers()).count();
         let lingering = u32::try_from(lingering).unwrap_or(u32::MAX);
         let wanted = self.planned?.saturating_add(lingering).min(self.completions?);
         // Where it is 0, somebody has stopped it.
