@@ -237,9 +237,9 @@ impl Shared {
             _ if job.is_deleted() => Duration::ZERO,
             Standing::Absent | Standing::Going { .. } | Standing::ToEnd(_) => Duration::ZERO,
             Standing::Reported(_) if succeeded(&seen) => {
-                Duration::from_secs(self.kept(Some(job)).succeeded)
+                Duration::from_secs(self.periods(Some(job)).succeeded)
             }
-            _ => Duration::from_secs(self.kept(Some(job)).failed),
+            _ => Duration::from_secs(self.periods(Some(job)).failed),
         };
         if kept <= self.linger {
             return self.let_go(job).await;
@@ -284,8 +284,8 @@ impl Shared {
 
     /// Waits for the end of a run that was fenced off.
     async fn until_over(&self, name: &RunName) -> Result<(), CallError> {
-        let kept = self.kept(self.known.get(name).job.as_ref());
-        let patience = Duration::from_secs(kept.grace).saturating_add(OVER);
+        let periods = self.periods(self.known.get(name).job.as_ref());
+        let patience = Duration::from_secs(periods.grace).saturating_add(OVER);
         let over = async {
             let goes_on = |seen: &Seen| {
                 matches!(self.standing(seen), Standing::Going { .. } | Standing::ToEnd(_))

@@ -98,8 +98,8 @@ impl Shared {
     }
 
     pub(super) fn standing(&self, seen: &Seen) -> Standing {
-        let kept = self.kept(seen.job.as_ref());
-        let start_timeout = Duration::from_secs(kept.start_timeout);
+        let periods = self.periods(seen.job.as_ref());
+        let start_timeout = Duration::from_secs(periods.start_timeout);
         standing(seen, start_timeout, self.now(), self.time.back() / 1000)
     }
 

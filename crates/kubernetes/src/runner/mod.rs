@@ -57,9 +57,9 @@ use self::keys::Keys;
 use self::mounts::Mounts;
 use self::places::{Places, Right};
 use self::progress::Followed;
-use self::seen::{Fence, Kept, SeenJob, SeenPod};
+use self::seen::{Fence, Periods, SeenJob, SeenPod};
 pub use self::settings::{JobSettings, PodPolicy};
-use self::watch::{Known, Seen};
+use self::watch::{KnownRuns, Seen};
 use crate::brokers::{Brokers, Nobody};
 use crate::calls::{Again, call, watching};
 use crate::lease::Lead;
@@ -88,7 +88,7 @@ struct Shared {
     namespaces: Vec<String>,
     source: Source,
     /// Of Jobs that do not say so themselves.
-    kept: Kept,
+    periods: Periods,
     /// How the agent comes into pods, whoever's they are.
     delivery: Delivery,
     key_rotation: Duration,
@@ -96,7 +96,7 @@ struct Shared {
     keys: Keys,
     /// Whether a kubelet may leave alone what was deleted while it was made.
     forgets_pods: bool,
-    known: Arc<Known>,
+    known: Arc<KnownRuns>,
     followed: Followed,
     mounts: Mounts,
     agents: Agents,
@@ -165,7 +165,7 @@ impl JobRunner {
             label: names::broker_label(&base.broker),
             namespaces: namespaces.clone(),
             source,
-            kept: Kept::of(base),
+            periods: Periods::of(base),
             delivery: base.delivery.clone(),
             key_rotation: base.key_rotation,
             linger: base.linger,
@@ -387,8 +387,8 @@ impl Shared {
         }
     }
 
-    fn kept(&self, job: Option<&SeenJob>) -> Kept {
-        job.and_then(|job| job.kept).unwrap_or(self.kept)
+    fn periods(&self, job: Option<&SeenJob>) -> Periods {
+        job.and_then(|job| job.periods).unwrap_or(self.periods)
     }
 
     fn watch(self: &Arc<Self>, tasks: &mut JoinSet<()>) {

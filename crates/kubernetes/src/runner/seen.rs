@@ -41,7 +41,7 @@ pub(super) struct SeenJob {
     pub(super) fenced: Option<Fence>,
     pub(super) end: Option<JobEnd>,
     /// How it is waited for and kept.
-    pub(super) kept: Option<Kept>,
+    pub(super) periods: Option<Periods>,
     pub(super) presence: Presence,
     /// A list was without it, which may have been an old one.
     pub(super) unsure: bool,
@@ -60,17 +60,18 @@ pub(super) enum Presence {
 /// How a run is waited for and kept, by the settings that it was made by. In seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Kept {
+pub(super) struct Periods {
     pub(super) start_timeout: u64,
     pub(super) grace: u64,
     pub(super) succeeded: u64,
     pub(super) failed: u64,
 }
 
-impl Kept {
+impl Periods {
     /// What is longer than any period of ours was not written by us, and is as good as for ever.
-    fn read(kept: &str) -> Option<Self> {
-        let Self { start_timeout, grace, succeeded, failed } = serde_json::from_str(kept).ok()?;
+    fn read(periods: &str) -> Option<Self> {
+        let Self { start_timeout, grace, succeeded, failed } =
+            serde_json::from_str(periods).ok()?;
         let [start_timeout, grace, succeeded, failed] = [start_timeout, grace, succeeded, failed]
             .map(|seconds: u64| seconds.min(i32::MAX.unsigned_abs().into()));
         Some(Self { start_timeout, grace, succeeded, failed })
@@ -192,7 +193,7 @@ impl SeenJob {
             released: annotation(RELEASED).and_then(|until| until.parse().ok()),
             fenced: annotation(FENCED).and_then(|why| serde_json::from_str(why).ok()),
             end: failed.or_else(complete),
-            kept: annotation(KEPT).and_then(|kept| Kept::read(kept)),
+            periods: annotation(KEPT).and_then(|periods| Periods::read(periods)),
             presence,
             unsure: false,
         })
@@ -213,7 +214,7 @@ impl SeenJob {
             released: None,
             fenced: None,
             end: None,
-            kept: None,
+            periods: None,
             presence: Presence::Deleted,
             unsure: false,
         }

@@ -29,7 +29,7 @@ const REMEMBERED: usize = 500;
 
 /// Everything that is known of runs without asking.
 #[derive(Default)]
-pub(super) struct Known {
+pub(super) struct KnownRuns {
     table: Mutex<Table>,
     waiting: Mutex<HashMap<RunName, Arc<Notify>>>,
     listed: watch::Sender<BTreeSet<(&'static str, String)>>,
@@ -166,7 +166,7 @@ impl Seen {
     }
 }
 
-impl Known {
+impl KnownRuns {
     fn lock(&self) -> std::sync::MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -303,13 +303,13 @@ impl Known {
 
 /// One that waits, until it is dropped: whoever waits for something else besides may do that at any time.
 struct Waits<'k> {
-    known: &'k Known,
+    known: &'k KnownRuns,
     run: &'k RunName,
     notify: Arc<Notify>,
 }
 
 impl<'k> Waits<'k> {
-    fn new(known: &'k Known, run: &'k RunName) -> Self {
+    fn new(known: &'k KnownRuns, run: &'k RunName) -> Self {
         let mut waiting = known.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         let notify = Arc::clone(waiting.entry(run.clone()).or_default());
         drop(waiting);
@@ -350,7 +350,7 @@ pub(super) fn at_home<K: Resource, W>(
 /// Follows one kind in a namespace for ever; `then` is told what has changed, `after` what a list may have missed, and
 /// `refused` each time that it is forbidden. To be spawned; ends when it is dropped.
 pub(super) async fn follow<K, W: Watched>(
-    known: Arc<Known>,
+    known: Arc<KnownRuns>,
     namespace: String,
     stream: impl Stream<Item = Result<Event<K>, watcher::Error>>,
     read: impl Fn(&K) -> Option<W>,
@@ -398,7 +398,7 @@ pub(super) async fn follow<K, W: Watched>(
 
 /// Follows what Kubernetes warns of, for ever.
 pub(super) async fn follow_warnings(
-    known: Arc<Known>,
+    known: Arc<KnownRuns>,
     namespace: String,
     stream: impl Stream<Item = Result<Event<Text<CoreEvent>>, watcher::Error>>,
 ) {

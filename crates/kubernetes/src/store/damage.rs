@@ -10,7 +10,7 @@ use kube::api::{DynamicObject, ObjectMeta};
 use osb::{Action, BindingId, InstanceId, PlanId, ServiceId};
 use serde_json::{Error, Value};
 
-use super::Place;
+use super::RecordApi;
 use super::entry::{Entry, From};
 use crate::resources::Kind;
 use crate::split::Places;
@@ -63,7 +63,7 @@ impl Entry {
     }
 }
 
-impl Place {
+impl RecordApi {
     /// What stands in a resource; `None` if it holds no record of ours.
     ///
     /// # Errors

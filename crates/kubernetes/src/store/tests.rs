@@ -40,14 +40,14 @@ fn answered(
         let response = Response::builder().status(status).body(body).unwrap();
         async move { Ok::<_, tower::BoxError>(response) }
     });
-    let place = Place {
+    let api = RecordApi {
         client: Client::new(service, "n"),
         settings: Settings { namespace: "n".to_owned(), broker: "b".to_owned() },
         broker: names::broker_label("b"),
         secrets: Secrets::default(),
     };
     KubernetesStore {
-        place: place.into(),
+        api: api.into(),
         known: Arc::default(),
         has_secret_catalog: Default::default(),
         _watches: Default::default(),
@@ -206,7 +206,7 @@ async fn a_page_is_short_only_where_no_more_follow_whatever_goes_meanwhile() {
         if query.instance.is_none() {
             for (binding, object) in bindings.iter().zip(&known) {
                 let object = serde_json::from_value(object.clone()).unwrap();
-                let entry = Place::entry_of(&binding.key, &object).unwrap();
+                let entry = RecordApi::entry_of(&binding.key, &object).unwrap();
                 store.known.hear(Arc::new(entry), Source::Event);
             }
             goes.store(true, Ordering::Relaxed);

@@ -9,10 +9,10 @@ use kube::api::{DynamicObject, ObjectMeta, Patch, PatchParams, PostParams};
 use serde_json::{Map, Value, json};
 
 use super::entry::{Entry, From, version_of};
-use super::known::Known;
+use super::known::KnownRecords;
 use super::read::unreadable;
 use super::secrets::{Fresh, unique};
-use super::{Place, names};
+use super::{RecordApi, names};
 use crate::calls::{CallError, call, find, in_background, only};
 use crate::resources::{self, Kind, Since};
 use crate::split::{self, Parts, Places, Written};
@@ -35,10 +35,10 @@ struct Outgoing {
     fresh: Fresh,
 }
 
-impl Place {
+impl RecordApi {
     pub(super) async fn write(
         &self,
-        known: &Known,
+        known: &KnownRecords,
         record: &Record,
         expected: Option<Version>,
     ) -> Result<Version, StoreError> {
@@ -82,7 +82,7 @@ impl Place {
     /// What is there, if it is of the version that is expected.
     async fn expected(
         &self,
-        known: &Known,
+        known: &KnownRecords,
         key: &Key,
         version: &Version,
     ) -> Result<Arc<Entry>, StoreError> {
@@ -288,7 +288,7 @@ impl Place {
 
     pub(super) async fn remove(
         &self,
-        known: &Known,
+        known: &KnownRecords,
         key: &Key,
         expected: &Version,
     ) -> Result<(), StoreError> {

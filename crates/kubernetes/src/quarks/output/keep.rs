@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::bounds::{Beyond, Taken};
 use super::logs::Reading;
 use super::objects::{Kept, kept, merged};
-use super::report::{self, Found};
+use super::report::{self, ContainerReport};
 use super::undone::{self, Undone};
 use crate::calls::{self, CallError, call, find};
 use crate::conditions::JobEnd;
@@ -188,26 +188,28 @@ impl Controller {
         let dialect = resource.dialect;
         let all = report::find(dialect, pod, spec);
         let mut taken = Taken::default();
-        if let Err(beyond) = taken.bytes(all.values().map(Found::brings).sum()) {
+        if let Err(beyond) = taken.bytes(all.values().map(ContainerReport::brings).sum()) {
             return Ok(Err(beyond));
         }
         let size = report::size(&all);
         let mut reports = Vec::new();
         for (reporter, found) in all {
-            if reading.is_none() && matches!(found, Found::InLog { .. } | Found::Printed(_)) {
+            if reading.is_none()
+                && matches!(found, ContainerReport::InLog { .. } | ContainerReport::Printed(_))
+            {
                 let (key, node) = (resource.key(), pod.node.as_ref());
                 let may_read = self.logs.read(&key, &job.uid, node, size, Instant::now());
                 *reading = Some(may_read.map_err(Undone::Later)?);
             }
             let log = match &found {
-                Found::InLog { container, previous, logged } => {
+                ContainerReport::InLog { container, previous, logged } => {
                     let (tail_lines, limit_bytes) = report::limits(logged);
                     let previous = *previous || pod.anew && container == SIDECAR;
                     let limits =
                         LogParams { tail_lines, limit_bytes, previous, ..LogParams::default() };
                     Some(self.log(job, pod, container, limits).await?)
                 }
-                Found::Printed(container) => {
+                ContainerReport::Printed(container) => {
                     let limit_bytes = i64::try_from(report::PRINTED_BYTES).ok();
                     let limits = LogParams { limit_bytes, ..LogParams::default() };
                     let printed = self.log(job, pod, container, limits).await?;
@@ -227,7 +229,7 @@ impl Controller {
                 opened = open();
             }
             let why = match (&found, &opened) {
-                (Found::Not(why), _) => why.clone(),
+                (ContainerReport::Missing(why), _) => why.clone(),
                 (_, Err(error)) => report::unreadable(pod, &reporter, error),
                 (_, Ok(_)) => String::new(),
             };

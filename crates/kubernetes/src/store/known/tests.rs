@@ -12,14 +12,14 @@ fn entry(record: &Record, version: u64) -> Entry {
     Entry { uid: "uid".to_owned(), ..entry }
 }
 
-fn known(known: &Known, record: &Record) -> Option<u64> {
+fn known(known: &KnownRecords, record: &Record) -> Option<u64> {
     known.get(&record.key).map(|entry| entry.version)
 }
 
 #[test]
 fn what_a_list_has_that_began_later_is_so_though_it_is_older() {
     let record = sample("i");
-    let table = Known::default();
+    let table = KnownRecords::default();
     let list = |versions: &[u64]| {
         for version in versions {
             table.hear(entry(&record, *version), Source::List);
@@ -58,7 +58,7 @@ fn what_a_list_has_that_began_later_is_so_though_it_is_older() {
 #[test]
 fn what_a_list_of_an_instance_was_without_is_not_brought_back_by_a_watch_that_is_behind() {
     let [record, other] = ["i", "j"].map(sample);
-    let table = Known::default();
+    let table = KnownRecords::default();
     let instance = record.key.instance().clone();
     table.hear(entry(&record, 5), Source::Event);
     table.hear(Entry { uid: "other".to_owned(), ..entry(&other, 5) }, Source::Event);
@@ -77,7 +77,7 @@ fn what_a_list_of_an_instance_was_without_is_not_brought_back_by_a_watch_that_is
 
 #[test]
 fn of_an_instance_is_looked_at_what_it_has_alone() {
-    let table = Known::default();
+    let table = KnownRecords::default();
     let mut entries = BTreeMap::new();
     for instance in ["h", "i", "i ", "i2", "j"] {
         let bindings = [" ", " a", "b", "c"].map(|id| sample_binding(instance, id));
