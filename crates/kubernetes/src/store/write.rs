@@ -160,26 +160,7 @@ impl RecordApi {
         let kind = Kind::of(&record.key);
         let outgoing = self.outgoing(record, Some(before)).await?;
         self.secrets.clear_left(&name, before.version, &before.places, &outgoing.places);
-        if !outgoing.fresh.is_empty() {
-            let labels = self.labels(&record.key);
-            let owner = owner(kind, &name, &before.uid);
-            let coming = self.secrets.expect(&name, &outgoing.fresh);
-            // A Secret that is there then is of a resource of the name that is gone, and goes with it.
-            let is_first = before.places == Places::default();
-            let in_use = (!is_first).then_some([&before.places, &outgoing.places]);
-            let kept = self.keep(&name, &outgoing.fresh, &labels, &owner, in_use).await;
-            let kept = kept.map_err(CallError::of_a_secret);
-            if let Err(CallError::Invalid(said)) = kept {
-                return Err(self.make_room(before, said).await?);
-            }
-            if let Err(error) = kept {
-                // No write names them: they may be there all the same.
-                let fresh = outgoing.fresh.iter().map(|(place, _)| place.clone());
-                self.secrets.spend(&name, fresh.filter(|_| !error.is_refusal()));
-                return Err(error.into());
-            }
-            coming.kept();
-        }
+        self.keep_fresh(before, &record.key, &outgoing).await?;
         let patch = Patch::Merge(json!({
             "metadata": {"resourceVersion": before.version.to_string()},
             "status": resources::status(&outgoing.text, record, outgoing.since),
@@ -214,6 +195,38 @@ impl RecordApi {
                 Err(error.into())
             }
         }
+    }
+
+    /// What is confidential and new of a further write goes into the Secret, for the resource to put it in force.
+    async fn keep_fresh(
+        &self,
+        before: &Entry,
+        key: &Key,
+        outgoing: &Outgoing,
+    ) -> Result<(), StoreError> {
+        if outgoing.fresh.is_empty() {
+            return Ok(());
+        }
+        let name = self.name(key);
+        let labels = self.labels(key);
+        let owner = owner(Kind::of(key), &name, &before.uid);
+        let coming = self.secrets.expect(&name, &outgoing.fresh);
+        // A Secret that is there then is of a resource of the name that is gone, and goes with it.
+        let is_first = before.places == Places::default();
+        let in_use = (!is_first).then_some([&before.places, &outgoing.places]);
+        let kept = self.keep(&name, &outgoing.fresh, &labels, &owner, in_use).await;
+        let kept = kept.map_err(CallError::of_a_secret);
+        if let Err(CallError::Invalid(said)) = kept {
+            return Err(self.make_room(before, said).await?);
+        }
+        if let Err(error) = kept {
+            // No write names them: they may be there all the same.
+            let fresh = outgoing.fresh.iter().map(|(place, _)| place.clone());
+            self.secrets.spend(&name, fresh.filter(|_| !error.is_refusal()));
+            return Err(error.into());
+        }
+        coming.kept();
+        Ok(())
     }
 
     /// There is no room in the Secret of a record, which holds it twice: others have left something there.
