@@ -22,7 +22,7 @@ use k8s_openapi::api::core::v1::{Namespace, Secret};
 use kube::Client;
 use kube::api::{Api, DeleteParams, PostParams};
 use kube::runtime::watcher::{Config, Event, watcher};
-use kubernetes::{Change, JobRunner, JobSettings, KubernetesStore, Settings, resources};
+use kubernetes::{Change, JobRunner, JobSettings, KubernetesStore, Settings};
 use osb::jobs::contract::Capability;
 use osb::{Backend, Call, InstanceId, LastOperationQuery, OperationState, ProvisionRequest, Reply};
 use serde_json::json;
@@ -40,7 +40,7 @@ const WRITES: usize = 4;
 async fn main() {
     let count = std::env::var("RATE_ORDERS").ok().and_then(|text| text.parse().ok());
     let count: usize = count.unwrap_or(1000);
-    let plane = ControlPlane::start(&resources::definitions()).unwrap();
+    let plane = ControlPlane::start(&kubernetes::definitions()).unwrap();
     let client = kubernetes::client(Some(&plane.kubeconfig())).await.unwrap();
     let namespace: Namespace =
         serde_json::from_value(json!({"metadata": {"name": NAMESPACE}})).unwrap();

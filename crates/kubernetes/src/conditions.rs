@@ -1,6 +1,32 @@
-//! Conditions, as all statuses have them.
+//! Conditions, as all statuses have them, and what those of a Job say of its end.
 
+use k8s_openapi::api::batch::v1::JobCondition;
 use serde_json::{Value, json};
+
+/// How a Job ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum JobEnd {
+    Complete,
+    /// Kubernetes gave it up.
+    Failed {
+        reason: String,
+        message: String,
+        /// When, in seconds since 1970; 0 where that is not said.
+        at: i64,
+    },
+}
+
+impl JobEnd {
+    /// As the condition says that tells of it.
+    pub(crate) fn failed(condition: &JobCondition) -> Self {
+        let at = condition.last_transition_time.as_ref().map(|at| at.0.as_second());
+        Self::Failed {
+            reason: condition.reason.clone().unwrap_or_default(),
+            message: condition.message.clone().unwrap_or_default(),
+            at: at.unwrap_or_default(),
+        }
+    }
+}
 
 /// How a condition stands, as it is spelled, and since when (RFC 3339).
 pub(crate) type Stands<'a> = (&'a str, &'a str);

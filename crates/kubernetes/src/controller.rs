@@ -79,7 +79,7 @@ struct Controller {
     /// Removals that people asked for: when the next try is due, and the pause after that.
     tried: HashMap<Key, (Instant, Duration)>,
     /// Whose resources are being removed, or what they stand for, and what was heard of them meanwhile.
-    going: HashMap<Key, Option<Change>>,
+    removing: HashMap<Key, Option<Change>>,
     removals: Tasks<Key, ()>,
     turns: Arc<Semaphore>,
 }
@@ -87,8 +87,8 @@ struct Controller {
 impl Controller {
     fn new(engine: Engine, store: Arc<KubernetesStore>) -> Self {
         let turns = Arc::new(Semaphore::new(AT_A_TIME));
-        let (tried, going, removals) = (HashMap::new(), HashMap::new(), Tasks::default());
-        Self { engine, store, tried, going, removals, turns }
+        let (tried, removing, removals) = (HashMap::new(), HashMap::new(), Tasks::default());
+        Self { engine, store, tried, removing, removals, turns }
     }
 
     async fn lead(&mut self, leads: bool) {
@@ -133,7 +133,7 @@ impl Controller {
 
     /// Looks whether somebody deleted the resource.
     fn see(&mut self, change: &Change) {
-        if let Some(heard) = self.going.get_mut(&change.key) {
+        if let Some(heard) = self.removing.get_mut(&change.key) {
             *heard = Some(change.clone());
             return;
         }
@@ -141,7 +141,7 @@ impl Controller {
             return;
         }
         let key = change.key.clone();
-        self.going.insert(key.clone(), None);
+        self.removing.insert(key.clone(), None);
         let (engine, store) = (self.engine.clone(), Arc::clone(&self.store));
         let (turns, gone) = (Arc::clone(&self.turns), change.gone);
         self.removals.begin(key.clone(), async move {
@@ -168,7 +168,7 @@ impl Controller {
             // It is tried again at the next look.
             tracing::error!(record = %key, %error, "the removal of a resource broke off");
         }
-        if let Some(heard) = self.going.remove(key).flatten() {
+        if let Some(heard) = self.removing.remove(key).flatten() {
             self.hear(&heard);
         }
     }

@@ -51,6 +51,42 @@ pub(crate) fn metadata<'de, D: Deserializer<'de>>(from: D) -> Result<ObjectMeta,
     ObjectMeta::deserialize(Value::Object(members)).map_err(D::Error::custom)
 }
 
+/// What the client has to know of a kind of namespaces that is read in parts beside its `metadata`.
+macro_rules! resource {
+    ($seen:ty, $group:expr, $version:expr, $kind:expr, $plural:expr) => {
+        impl kube::Resource for $seen {
+            type DynamicType = ();
+            type Scope = k8s_openapi::NamespaceResourceScope;
+
+            fn kind((): &()) -> std::borrow::Cow<'_, str> {
+                $kind.into()
+            }
+
+            fn group((): &()) -> std::borrow::Cow<'_, str> {
+                $group.into()
+            }
+
+            fn version((): &()) -> std::borrow::Cow<'_, str> {
+                $version.into()
+            }
+
+            fn plural((): &()) -> std::borrow::Cow<'_, str> {
+                $plural.into()
+            }
+
+            fn meta(&self) -> &ObjectMeta {
+                &self.metadata
+            }
+
+            fn meta_mut(&mut self) -> &mut ObjectMeta {
+                &mut self.metadata
+            }
+        }
+    };
+}
+
+pub(crate) use resource;
+
 /// An object as it was read.
 pub(crate) struct Object {
     pub(crate) object: Value,

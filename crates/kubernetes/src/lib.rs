@@ -54,3 +54,14 @@ pub use self::runner::{
 };
 pub use self::store::{Change, KubernetesStore, Settings};
 pub use kube::Client;
+use serde_json::Value;
+
+/// The definitions of all kinds but those of templates, for any API server from 1.16 on.
+pub fn definitions() -> Vec<Value> {
+    let further = [
+        brokers::definition(),
+        quarks::definition(quarks::Dialect::QuarksJob),
+        quarks::definition(quarks::Dialect::ExtendedJob),
+    ];
+    resources::Kind::ALL.into_iter().map(resources::definition).chain(further).collect()
+}

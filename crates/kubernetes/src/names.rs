@@ -20,23 +20,23 @@ pub const HOME: &str = "manciple.dev/home";
 /// The instance that a resource is of, by the name of its resource: a label.
 pub const INSTANCE: &str = "manciple.dev/instance";
 /// What a ConfigMap is kept for: a label.
-pub const KEEPS: &str = "manciple.dev/keeps";
+pub(crate) const KEEPS: &str = "manciple.dev/keeps";
 /// The value of [`KEEPS`] of a saved catalog.
-pub const KEEPS_CATALOG: &str = "catalog";
+pub(crate) const KEEPS_CATALOG: &str = "catalog";
 /// The name of the broker whose catalog a ConfigMap keeps: an annotation.
-pub const BROKER_NAME: &str = "manciple.dev/broker-name";
+pub(crate) const BROKER_NAME: &str = "manciple.dev/broker-name";
 /// A record as it was first written: an annotation, superseded by `status.record`.
 pub const RECORD: &str = "manciple.dev/record";
 /// When the newest key of a Secret of keys was made (RFC 3339): an annotation.
-pub const ROTATED: &str = "manciple.dev/rotated";
+pub(crate) const ROTATED: &str = "manciple.dev/rotated";
 /// The id of the key before the newest: an annotation.
-pub const FORMER_KEY: &str = "manciple.dev/former-key";
+pub(crate) const FORMER_KEY: &str = "manciple.dev/former-key";
 /// Changes when a record's Secret is tidied up, so that no other writer is under way: an annotation.
-pub const TIDIED: &str = "manciple.dev/tidied";
+pub(crate) const TIDIED: &str = "manciple.dev/tidied";
 /// Holds a resource until what it stands for is gone.
 pub const FINALIZER: &str = "manciple.dev/deprovision";
 /// The standard label that says who manages a resource, and its value.
-pub const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "manciple");
+pub(crate) const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "manciple");
 
 /// The name of a record's resource and of its Secret: `instance-` or `binding-` and 26 characters of
 /// base32(SHA-256(broker, instance, binding)), 130 bits.
@@ -50,7 +50,7 @@ pub fn resource(broker: &str, key: &Key) -> String {
 }
 
 /// The value of the label [`BROKER`], which may not be any text: 26 characters of base32(SHA-256(broker)).
-pub fn broker_label(broker: &str) -> String {
+pub(crate) fn broker_label(broker: &str) -> String {
     hash([broker])
 }
 

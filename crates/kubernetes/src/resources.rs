@@ -14,7 +14,6 @@ use crate::definition::{
     Schema, age, column, condition_list, custom_resource, document, object, text,
 };
 use crate::names::{GROUP, VERSION};
-use crate::{brokers, quarks};
 
 /// One of our kinds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -204,17 +203,8 @@ pub(crate) fn time(milliseconds: u64) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// The definitions of all kinds, for any API server from 1.16 on.
-pub fn definitions() -> Vec<Value> {
-    let further = [
-        brokers::definition(),
-        quarks::definition(quarks::Dialect::QuarksJob),
-        quarks::definition(quarks::Dialect::ExtendedJob),
-    ];
-    Kind::ALL.into_iter().map(definition).chain(further).collect()
-}
-
-fn definition(kind: Kind) -> Value {
+/// Of one of our kinds.
+pub(crate) fn definition(kind: Kind) -> Value {
     let short = match kind {
         Kind::ServiceInstance => "si",
         Kind::ServiceBinding => "sb",

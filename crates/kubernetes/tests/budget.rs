@@ -17,7 +17,6 @@ use engine::Engine;
 use engine::record::Key;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, PostParams};
-use kubernetes::resources;
 use osb::{
     Backend, BindingId, DeprovisionRequest, InstanceId, LastOperationQuery, PlanId,
     ProvisionRequest, ServiceId, UnbindRequest, UpdateRequest,
@@ -295,7 +294,7 @@ async fn life(engine: &Engine) {
 
 /// A control plane of the test's own on which nobody asks for anything yet, and a namespace.
 async fn quiet() -> (ControlPlane, Cluster) {
-    let plane = ControlPlane::start_without_collector(&resources::definitions()).unwrap();
+    let plane = ControlPlane::start_without_collector(&kubernetes::definitions()).unwrap();
     let client = kubernetes::client(Some(&plane.kubeconfig())).await.unwrap();
     let namespace = "budget".to_owned();
     let object = serde_json::from_value(json!({"metadata": {"name": namespace}})).unwrap();

@@ -191,7 +191,7 @@ async fn definitions_are_kept_as_they_are_so_two_may_apply_them() {
     let client = kubernetes::client(Some(&plane.kubeconfig())).await.unwrap();
     let definitions: Api<CustomResourceDefinition> = Api::all(client);
     let of_templates = templates::names::Kind::ALL.map(templates::definition);
-    let ours = kubernetes::resources::definitions().into_iter().chain(of_templates);
+    let ours = kubernetes::definitions().into_iter().chain(of_templates);
     for definition in ours {
         let name = definition["metadata"]["name"].as_str().unwrap();
         for manager in ["kubectl", "flux"] {

@@ -130,7 +130,7 @@ fn lasting(begins: Duration) -> Script {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_kubelet_that_stops_under_a_run_is_named_at_once_and_in_the_end() {
-    let plane = ControlPlane::start_with_nodes(&kubernetes::resources::definitions()).unwrap();
+    let plane = ControlPlane::start_with_nodes(&kubernetes::definitions()).unwrap();
     let mut world = World::new(&Place::of(&plane), "stops", lasting(Duration::ZERO)).await;
     make_node(&world.client).await.unwrap();
     let engine = engine(&world).await;
@@ -154,7 +154,7 @@ async fn a_kubelet_that_stops_under_a_run_is_named_at_once_and_in_the_end() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_kubelet_that_never_took_a_pod_up_is_named_and_the_run_did_not_begin() {
-    let plane = ControlPlane::start_with_nodes(&kubernetes::resources::definitions()).unwrap();
+    let plane = ControlPlane::start_with_nodes(&kubernetes::definitions()).unwrap();
     // It binds the pod to its node, and says no more.
     let world = World::new(&Place::of(&plane), "never", lasting(Duration::from_secs(600))).await;
     make_node(&world.client).await.unwrap();

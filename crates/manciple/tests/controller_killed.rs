@@ -404,7 +404,7 @@ impl Scene<'_> {
 #[test]
 fn a_controller_that_is_killed_at_any_call_is_followed_by_one_that_ends_each_run_and_begins_none_again()
  {
-    let plane = ControlPlane::start(&kubernetes::resources::definitions()).unwrap();
+    let plane = ControlPlane::start(&kubernetes::definitions()).unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let runtime = Arc::new(runtime);
     for (place, builds) in successions().into_iter().enumerate() {

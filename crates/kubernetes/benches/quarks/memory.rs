@@ -28,7 +28,7 @@ const AT_ONCE: usize = 16;
 const HISTORY: usize = 10;
 
 pub(crate) async fn bench() {
-    let plane = ControlPlane::start(&kubernetes::resources::definitions()).unwrap();
+    let plane = ControlPlane::start(&kubernetes::definitions()).unwrap();
     let client = kubernetes::client(Some(&plane.kubeconfig())).await.unwrap();
     for (name, monitored) in
         [("home", false), ("outside", false), ("inside", true), ("empty", true)]

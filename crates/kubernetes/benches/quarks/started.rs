@@ -25,7 +25,7 @@ const AT_ONCE: usize = 16;
 pub(crate) type Seen = Arc<Mutex<HashMap<String, Instant>>>;
 
 pub(crate) async fn bench() {
-    let plane = ControlPlane::start(&kubernetes::resources::definitions()).unwrap();
+    let plane = ControlPlane::start(&kubernetes::definitions()).unwrap();
     let client = kubernetes::client(Some(&plane.kubeconfig())).await.unwrap();
     namespace(&client, "home", false).await;
     namespace(&client, "bench", true).await;

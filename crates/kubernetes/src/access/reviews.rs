@@ -176,7 +176,7 @@ impl Reviews {
     ///
     /// # Errors
     /// If the API server does not say.
-    pub async fn may_use(
+    pub(crate) async fn may_use(
         &self,
         who: &Identity,
         attributes: ResourceAttributes,

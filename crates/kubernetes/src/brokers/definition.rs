@@ -28,7 +28,7 @@ pub fn resource() -> ApiResource {
 }
 
 /// For any API server from 1.16 on.
-pub fn definition() -> Value {
+pub(crate) fn definition() -> Value {
     let ready = |member: &str| format!(r#".status.conditions[?(@.type=="Ready")].{member}"#);
     let column = |name, path: &str, priority| column(name, "string", path, priority);
     let columns = vec![

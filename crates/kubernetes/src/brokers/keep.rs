@@ -110,7 +110,7 @@ struct State {
     /// When to try that again.
     again: Instant,
     /// Something is to be told.
-    told: bool,
+    to_tell: bool,
 }
 
 impl Keeper {
@@ -129,7 +129,7 @@ impl Keeper {
             late: Instant::now(),
             publish: false,
             again: Instant::now(),
-            told: false,
+            to_tell: false,
         };
         registry.mark_changed();
         loop {
@@ -138,7 +138,7 @@ impl Keeper {
                     Ok(()) => self.learn(&mut state, registry.borrow_and_update().as_ref()),
                     Err(_) => return,
                 },
-                _ = changes.changed() => state.told = true,
+                _ = changes.changed() => state.to_tell = true,
                 () = self.engine.store().catalog_changed() => state.behind = true,
                 Some(asked) = state.asks.next() => self.asked(&mut state, asked),
                 _ = tick.tick() => {}
@@ -177,7 +177,7 @@ impl Keeper {
             self.follow(state).await;
             state.turns.values_mut().for_each(|turn| turn.due = turn.due.or(Some(Instant::now())));
             state.written.clear();
-            (state.publish, state.told) = (true, true);
+            (state.publish, state.to_tell) = (true, true);
         }
         if !leads && state.leads {
             self.brokers.stand_down();
@@ -210,8 +210,8 @@ impl Keeper {
             self.follow(state).await;
         }
         // Who leads tells: two would contradict each other.
-        if leads && std::mem::take(&mut state.told) {
-            state.told = !self.tell(state).await;
+        if leads && std::mem::take(&mut state.to_tell) {
+            state.to_tell = !self.tell(state).await;
         }
     }
 

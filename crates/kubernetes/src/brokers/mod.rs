@@ -28,7 +28,8 @@ mod volumes;
 mod tests;
 
 pub use self::check::{pod_faults, resources_fault};
-pub use self::definition::{definition, resource};
+pub(crate) use self::definition::definition;
+pub use self::definition::resource;
 pub use self::keep::{Keeper, Share};
 pub use self::registry::{Registry, RegistryError, Resources};
 pub use self::resource::Resource;

@@ -1,10 +1,6 @@
 //! A `Broker` as it comes: in parts, of which one that cannot be read hides no other.
 
-use std::borrow::Cow;
-
-use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::Resource;
 use osb::catalog::Fault;
 use osb::weight::weigh;
 use serde::Deserialize;
@@ -12,7 +8,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::definition::{KIND, PLURAL};
-use crate::deep::{self, part};
+use crate::deep::{self, part, resource};
 use crate::names::{GROUP, VERSION};
 
 /// No spec that takes more is read, in bytes: each is kept, and goes into the settings of each run.
@@ -52,31 +48,4 @@ impl SeenBroker {
     }
 }
 
-impl Resource for SeenBroker {
-    type DynamicType = ();
-    type Scope = NamespaceResourceScope;
-
-    fn kind((): &()) -> Cow<'_, str> {
-        KIND.into()
-    }
-
-    fn group((): &()) -> Cow<'_, str> {
-        GROUP.into()
-    }
-
-    fn version((): &()) -> Cow<'_, str> {
-        VERSION.into()
-    }
-
-    fn plural((): &()) -> Cow<'_, str> {
-        PLURAL.into()
-    }
-
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
-    }
-}
+resource!(SeenBroker, GROUP, VERSION, KIND, PLURAL);

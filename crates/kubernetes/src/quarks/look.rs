@@ -16,9 +16,10 @@ use super::api::reference::{Reference, To};
 use super::api::resource::{Ended, Resource};
 use super::job::retention::{Disposal, disposals};
 use super::state::ending;
-use super::state::job::{JobEnd, SeenJob};
+use super::state::job::SeenJob;
 use super::state::lasting::Until;
 use super::state::table::{Entry, Table};
+use crate::conditions::JobEnd;
 use crate::quarks::api::key::Key;
 
 /// How long what a run has left is not let in before another may take the run's place: a right that is about to be
@@ -304,13 +305,13 @@ impl Table {
 
     /// Until when a run that failed is waited for, of which something is kept that is not there yet.
     fn awaited(&self, resource: &Resource, job: &SeenJob, now: Timestamp) -> Option<Timestamp> {
-        let failed = matches!(job.end, Some(JobEnd::Failed(..)));
+        let Some(JobEnd::Failed { at, .. }) = job.end else { return None };
         // As it was begun, whatever the spec says by now.
         let keeps = job.noted.keeps_failures.unwrap_or(resource.keeps_failures);
-        if !failed || !keeps || !resource.is_open(job.run) || job.noted.inherited {
+        if !keeps || !resource.is_open(job.run) || job.noted.inherited {
             return None;
         }
-        let until = ending::awaited(job.failed_at, self.pods(job))?;
+        let until = ending::awaited(at, self.pods(job))?;
         Timestamp::from_second(until).ok().filter(|until| *until > now)
     }
 

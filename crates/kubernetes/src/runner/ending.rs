@@ -9,14 +9,15 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
-use super::manifest::{ENDED, RELEASED};
+use super::manifest::{FENCED, RELEASED};
 use super::places::Right;
-use super::seen::{Ended, SeenJob, SeenPod};
+use super::seen::{Fence, Presence, SeenJob, SeenPod};
 use super::stage::Stage;
 use super::standing::{Standing, taken};
 use super::watch::Seen;
 use super::{CHANGED, Shared};
 use crate::calls::{self, CallError, call, find, in_background, only};
+use crate::conditions::JobEnd;
 
 /// How often Jobs that were kept long enough are looked for.
 const SWEEP: Duration = Duration::from_secs(30);
@@ -89,7 +90,7 @@ impl Shared {
         let seen = self.known.get(run);
         let taken = seen.job.as_ref().and_then(|job| taken(job, &seen.pods, self.now()));
         let Some(why) = taken.map(|taken| why.unwrap_or(taken)) else { return Ok(()) };
-        self.fence(run, &Ended::Lost(why)).await
+        self.fence(run, &Fence::Lost(why)).await
     }
 
     /// Says so if a namespace is being deleted, with all that is in it.
@@ -112,20 +113,20 @@ impl Shared {
 
     /// Lets no pod of a run go on, and none begin: those there are, are ended politely. The first reason
     /// stays. What is not there needs no end.
-    pub(super) async fn fence(&self, name: &RunName, why: &Ended) -> Result<(), CallError> {
-        if *why == Ended::Cancelled && self.forgets_pods {
+    pub(super) async fn fence(&self, name: &RunName, why: &Fence) -> Result<(), CallError> {
+        if *why == Fence::Cancelled && self.forgets_pods {
             self.until_begun(name).await;
         }
         let Some(job) = self.known.get(name).job else { return Ok(()) };
-        if job.ended.is_some() || job.released.is_some() {
+        if job.fenced.is_some() || job.released.is_some() {
             return Ok(());
         }
-        if job.deleted {
+        if job.is_deleted() {
             return self.end_orphans(name, why).await;
         }
         let why = serde_json::to_string(why).unwrap_or_default();
         let patch = Patch::Merge(json!({
-            "metadata": {"uid": job.uid, "annotations": {ENDED: why}},
+            "metadata": {"uid": job.uid, "annotations": {FENCED: why}},
             "spec": {"parallelism": 0},
         }));
         match self.patch(&job, &patch).await {
@@ -134,13 +135,13 @@ impl Shared {
             Err(error) => return Err(error),
         }
         // Of a Job that is being deleted, its controller takes no more notice.
-        if job.going { self.end_pods(name).await } else { Ok(()) }
+        if job.is_leaving() { self.end_pods(name).await } else { Ok(()) }
     }
 
     /// Ends the pods of a Job that is not there any more; what is not there cannot be told why.
-    async fn end_orphans(&self, name: &RunName, why: &Ended) -> Result<(), CallError> {
+    async fn end_orphans(&self, name: &RunName, why: &Fence) -> Result<(), CallError> {
         self.known.change(name, |seen| {
-            seen.job.iter_mut().for_each(|job| job.ended = Some(why.clone()));
+            seen.job.iter_mut().for_each(|job| job.fenced = Some(why.clone()));
         });
         self.end_pods(name).await
     }
@@ -164,10 +165,10 @@ impl Shared {
                 let seen = self.known.get(name);
                 let making =
                     |pod: &SeenPod| pod.stage == Stage::Waiting(None) && seen.warning.is_none();
-                let over = seen
-                    .job
-                    .as_ref()
-                    .is_none_or(|job| job.ended.is_some() || job.failed.is_some() || job.deleted);
+                let over = seen.job.as_ref().is_none_or(|job| {
+                    let has_failed = matches!(job.end, Some(JobEnd::Failed { .. }));
+                    job.fenced.is_some() || has_failed || job.is_deleted()
+                });
                 if over || seen.pods.first().is_some_and(|pod| !making(pod)) {
                     return;
                 }
@@ -223,7 +224,7 @@ impl Shared {
         }
         self.followed.end(name);
         if matches!(self.standing(&seen), Standing::Going { .. } | Standing::ToEnd(_)) {
-            match self.fence(name, &Ended::Cancelled).await {
+            match self.fence(name, &Fence::Cancelled).await {
                 // Nothing would be heard of its end.
                 Err(error) if self.goes_with_it(&job.namespace, &error) => {
                     return self.let_go(job).await;
@@ -233,12 +234,12 @@ impl Shared {
             self.until_over(name).await?;
         }
         let kept = match self.standing(&seen) {
-            _ if job.deleted => Duration::ZERO,
+            _ if job.is_deleted() => Duration::ZERO,
             Standing::Absent | Standing::Going { .. } | Standing::ToEnd(_) => Duration::ZERO,
             Standing::Reported(_) if succeeded(&seen) => {
-                Duration::from_secs(self.kept(Some(job)).succeeded)
+                Duration::from_secs(self.periods(Some(job)).succeeded)
             }
-            _ => Duration::from_secs(self.kept(Some(job)).failed),
+            _ => Duration::from_secs(self.periods(Some(job)).failed),
         };
         if kept <= self.linger {
             return self.let_go(job).await;
@@ -260,7 +261,7 @@ impl Shared {
     /// Lets go of a Job that nobody wants to keep: it goes when its name need not be taken any more. Whoever comes after
     /// this process finds it, and lets go of it again.
     async fn let_go(&self, job: &SeenJob) -> Result<(), CallError> {
-        if job.deleted || self.linger.is_zero() {
+        if job.is_deleted() || self.linger.is_zero() {
             return self.delete(job).await;
         }
         if job.given {
@@ -283,8 +284,8 @@ impl Shared {
 
     /// Waits for the end of a run that was fenced off.
     async fn until_over(&self, name: &RunName) -> Result<(), CallError> {
-        let kept = self.kept(self.known.get(name).job.as_ref());
-        let patience = Duration::from_secs(kept.grace).saturating_add(OVER);
+        let periods = self.periods(self.known.get(name).job.as_ref());
+        let patience = Duration::from_secs(periods.grace).saturating_add(OVER);
         let over = async {
             let goes_on = |seen: &Seen| {
                 matches!(self.standing(seen), Standing::Going { .. } | Standing::ToEnd(_))
@@ -312,14 +313,14 @@ impl Shared {
             Err(error) if self.goes_with_it(&job.namespace, &error) => return Ok(()),
             Err(error) => return Err(error),
         }
-        if job.deleted {
-            self.end_orphans(&job.run, &Ended::Cancelled).await?;
+        if job.is_deleted() {
+            self.end_orphans(&job.run, &Fence::Cancelled).await?;
         }
         // Its pods take a moment to follow, and are not to be taken for somebody else's.
         self.known.change(&job.run, |seen| {
             if let Some(job) = &mut seen.job {
                 job.released = Some(0);
-                job.deleted = true;
+                job.presence = Presence::Deleted;
             }
         });
         Ok(())
@@ -360,7 +361,7 @@ impl Shared {
                 // Of a question for the catalog nobody knows who asked it, and may be gone.
                 let until = job.released.or(job.until.filter(|_| job.record.is_none()));
                 if until.is_some_and(|until| until <= self.now())
-                    && !job.going
+                    && !job.is_leaving()
                     && let Err(error) = self.delete(&job).await
                 {
                     tracing::warn!(run = %job.run, %error, "a Job cannot be removed");
@@ -373,17 +374,17 @@ impl Shared {
 /// Whether a pod that has a node, and has not ended, was deleted without grace; others always are.
 pub(super) fn was_forced(pod: &SeenPod) -> bool {
     let goes_on = matches!(pod.stage, Stage::Waiting(_) | Stage::Running);
-    goes_on && pod.node.is_some() && pod.going.is_some() && pod.going == pod.asked
+    goes_on && pod.node.is_some() && pod.deletion.is_some_and(|it| it.until == it.asked)
 }
 
 /// Pods that were made in the place of one that was taken away, have not begun, and may at any moment: one
 /// without a node waits for the first to be gone, and would be followed by another.
 pub(super) fn seconds(seen: &Seen, now: i64) -> Vec<SeenPod> {
-    let lost = |job: &SeenJob| matches!(job.ended, Some(Ended::Lost(_))) && job.released.is_none();
+    let lost = |job: &SeenJob| matches!(job.fenced, Some(Fence::Lost(_))) && job.released.is_none();
     let closed =
         seen.job.as_ref().is_some_and(|job| lost(job) || taken(job, &seen.pods, now).is_some());
     let first = seen.pods.first().filter(|_| closed);
-    let leaves = first.is_some_and(|pod| pod.gone || pod.going.is_some());
+    let leaves = first.is_some_and(|pod| pod.gone || pod.deletion.is_some());
     let is_gone = first.is_some_and(|pod| pod.gone);
     let others =
         seen.pods.iter().skip(1).filter(move |pod| leaves && (is_gone || pod.node.is_some()));

@@ -12,7 +12,7 @@ use kube::api::ListParams;
 use osb::Failure;
 
 use super::places::Right;
-use super::seen::{Ended, SeenJob, SeenPod};
+use super::seen::{Fence, Presence, SeenJob, SeenPod};
 use super::standing::{Standing, standing};
 use super::watch::{Seen, Watched as _};
 use super::{Shared, ending, manifest};
@@ -32,9 +32,9 @@ impl Shared {
     pub(super) async fn look_up(&self, name: &RunName) -> Result<(), CallError> {
         let Some(job) = self.find_job(name).await? else {
             self.known.change(name, |seen| match (&mut seen.job, seen.pods.first()) {
-                (Some(job), _) => job.deleted |= job.unsure,
+                (Some(job), _) if job.unsure => job.presence = Presence::Deleted,
+                (Some(_), _) | (None, None) => {}
                 (none, Some(pod)) => *none = Some(SeenJob::deleted(pod)),
-                (None, None) => {}
             });
             return Ok(());
         };
@@ -98,8 +98,8 @@ impl Shared {
     }
 
     pub(super) fn standing(&self, seen: &Seen) -> Standing {
-        let kept = self.kept(seen.job.as_ref());
-        let start_timeout = Duration::from_secs(kept.start_timeout);
+        let periods = self.periods(seen.job.as_ref());
+        let start_timeout = Duration::from_secs(periods.start_timeout);
         standing(seen, start_timeout, self.now(), self.time.back() / 1000)
     }
 
@@ -116,7 +116,7 @@ impl Shared {
                     | Standing::Halted
                     | Standing::TimedOut(_)
                     | Standing::NeverBegan(_)
-                    | Standing::ToEnd(Ended::Hopeless(_) | Ended::Lost(_))
+                    | Standing::ToEnd(Fence::Hopeless(_) | Fence::Lost(_))
             )
         };
         if over(&seen) {
@@ -154,7 +154,7 @@ impl Shared {
             Standing::Going { said, .. } => return Ok(RunState::Running { progress: said }),
             Standing::ToEnd(why) => {
                 let fenced = match &why {
-                    Ended::Lost(_) => self.fence_taken(name).await,
+                    Fence::Lost(_) => self.fence_taken(name).await,
                     why => self.fence(name, why).await,
                 };
                 match fenced {
@@ -162,7 +162,7 @@ impl Shared {
                     Ok(()) | Err(CallError::Forbidden(_)) => {}
                     Err(error) => return Err(unavailable(error)),
                 }
-                let (Ended::Lost(why) | Ended::Hopeless(why)) = why else {
+                let (Fence::Lost(why) | Fence::Hopeless(why)) = why else {
                     return Ok(RunState::Running { progress: None });
                 };
                 return Ok(RunState::Running {
@@ -191,7 +191,7 @@ impl Shared {
         // namespace that goes, the pods' ends may be told together, as they are of what is removed by force.
         let by_force = seen.pods.first().is_some_and(ending::was_forced);
         let open = seen.job.as_ref().is_some_and(|job| {
-            (job.deleted || by_force) && matches!(job.ended, None | Some(Ended::Lost(_)))
+            (job.is_deleted() || by_force) && matches!(job.fenced, None | Some(Fence::Lost(_)))
         });
         if !open {
             return why;
@@ -199,7 +199,7 @@ impl Shared {
         let namespace = seen.job.map(|job| job.namespace).unwrap_or_default();
         let why = self.namespace_goes(&namespace).await.unwrap_or(why);
         self.known.change(name, |seen| {
-            seen.job.iter_mut().for_each(|job| job.ended = Some(Ended::Lost(why.clone())));
+            seen.job.iter_mut().for_each(|job| job.fenced = Some(Fence::Lost(why.clone())));
         });
         why
     }

@@ -121,7 +121,7 @@ impl Shared {
         // A watch that is dead is begun anew after a minute.
         let is_new = self.lead.get().is_some_and(|lead| lead.lasted() < 2 * self.linger);
         let found = match self.known.get(name).job {
-            Some(job) if !job.deleted && !job.unsure => Some(job),
+            Some(job) if !job.is_deleted() && !job.unsure => Some(job),
             _ if is_new => {
                 // Where it may not be looked any more, nothing of ours can be known to be.
                 let found = self.find_job_where(name, |place, _| place != self.namespaces[0]);

@@ -19,7 +19,7 @@ use serde_json::{Map, Value, json};
 
 use super::agents::AGENT;
 use super::delivery::{PackedAgent, Parts, installed, restricted};
-use super::seen::Kept;
+use super::seen::Periods;
 use super::settings::{JobSettings, PodPolicy};
 use crate::names;
 
@@ -34,13 +34,13 @@ pub(super) const GIVEN: &str = "manciple.dev/given";
 pub(super) const PROGRESS: &str = "manciple.dev/progress";
 /// A Job with this annotation is no longer needed; until when it is kept, in seconds since 1970.
 pub(super) const RELEASED: &str = "manciple.dev/released-until";
-/// How a Job is waited for and kept: an annotation, [`Kept`](super::seen::Kept) as JSON. Settings may have
+/// How a Job is waited for and kept: an annotation, [`Periods`](super::seen::Periods) as JSON. Settings may have
 /// changed when it ends.
 pub(super) const KEPT: &str = "manciple.dev/kept";
 /// The `Broker` resource that a Job is made by: an annotation.
 pub(super) const RESOURCE: &str = "manciple.dev/broker-resource";
-/// Why a Job may have no pods any more: an annotation, [`Ended`](super::seen::Ended) as JSON.
-pub(super) const ENDED: &str = "manciple.dev/ended";
+/// Why a Job may have no pods any more: an annotation, [`Fence`](super::seen::Fence) as JSON.
+pub(super) const FENCED: &str = "manciple.dev/ended";
 
 /// The broker's container.
 pub(super) const BROKER_CONTAINER: &str = "broker";
@@ -128,8 +128,8 @@ fn manifest(
     let agent = settings.delivery.config_map().map(PackedAgent::name);
     labels.extend(agent.map(|name| (AGENT.to_owned(), json!(name))));
     let mut metadata = json!({"labels": labels});
-    let kept = serde_json::to_string(&Kept::of(settings));
-    annotations.extend(kept.ok().map(|kept| (KEPT.to_owned(), json!(kept))));
+    let periods = serde_json::to_string(&Periods::of(settings));
+    annotations.extend(periods.ok().map(|periods| (KEPT.to_owned(), json!(periods))));
     annotations.extend(settings.resource.iter().map(|it| (RESOURCE.to_owned(), json!(it))));
     annotations.extend(settings.pod.annotations.clone());
     metadata["annotations"] = Value::Object(annotations);

@@ -57,9 +57,9 @@ use self::keys::Keys;
 use self::mounts::Mounts;
 use self::places::{Places, Right};
 use self::progress::Followed;
-use self::seen::{Ended, Kept, SeenJob, SeenPod};
+use self::seen::{Fence, Periods, SeenJob, SeenPod};
 pub use self::settings::{JobSettings, PodPolicy};
-use self::watch::{Known, Seen};
+use self::watch::{KnownRuns, Seen};
 use crate::brokers::{Brokers, Nobody};
 use crate::calls::{Again, call, watching};
 use crate::lease::Lead;
@@ -88,7 +88,7 @@ struct Shared {
     namespaces: Vec<String>,
     source: Source,
     /// Of Jobs that do not say so themselves.
-    kept: Kept,
+    periods: Periods,
     /// How the agent comes into pods, whoever's they are.
     delivery: Delivery,
     key_rotation: Duration,
@@ -96,8 +96,9 @@ struct Shared {
     keys: Keys,
     /// Whether a kubelet may leave alone what was deleted while it was made.
     forgets_pods: bool,
+    /// Whether a Job may be given a second pod while the first one is only asked to go.
     makes_second_pods: bool,
-    known: Arc<Known>,
+    known: Arc<KnownRuns>,
     followed: Followed,
     mounts: Mounts,
     agents: Agents,
@@ -166,7 +167,7 @@ impl JobRunner {
             label: names::broker_label(&base.broker),
             namespaces: namespaces.clone(),
             source,
-            kept: Kept::of(base),
+            periods: Periods::of(base),
             delivery: base.delivery.clone(),
             key_rotation: base.key_rotation,
             linger: base.linger,
@@ -275,7 +276,7 @@ impl JobRunner {
 impl Runner for JobRunner {
     async fn start(&self, run: &Run) -> Result<(), StartError> {
         let known = self.shared.known.get(&run.name).job;
-        if known.is_some_and(|job| job.deleted && job.released.is_none()) {
+        if known.is_some_and(|job| job.is_deleted() && job.released.is_none()) {
             return Ok(());
         }
         let key = self.shared.keys.newest();
@@ -313,8 +314,8 @@ impl Runner for JobRunner {
 
     async fn cancel(&self, name: &RunName) -> Result<(), RunnerError> {
         self.shared.find(name).await?;
-        let ended = self.shared.fence(name, &Ended::Cancelled).await;
-        ended.map_err(|error| RunnerError(error.to_string()))
+        let fenced = self.shared.fence(name, &Fence::Cancelled).await;
+        fenced.map_err(|error| RunnerError(error.to_string()))
     }
 
     async fn release(&self, name: &RunName) -> Result<(), RunnerError> {
@@ -395,8 +396,8 @@ impl Shared {
         }
     }
 
-    fn kept(&self, job: Option<&SeenJob>) -> Kept {
-        job.and_then(|job| job.kept).unwrap_or(self.kept)
+    fn periods(&self, job: Option<&SeenJob>) -> Periods {
+        job.and_then(|job| job.periods).unwrap_or(self.periods)
     }
 
     fn watch(self: &Arc<Self>, tasks: &mut JoinSet<()>) {

@@ -39,7 +39,8 @@ pub(super) fn reminder(pod: &SeenPod, now: i64, forgets: bool) -> Option<u32> {
         return None;
     }
     let since = |time: Option<i64>| time.map_or(0, |time| now.saturating_sub(time));
-    let (late, asked) = (since(pod.going), since(pod.asked));
+    let late = since(pod.deletion.map(|it| it.until));
+    let asked = since(pod.deletion.map(|it| it.asked));
     let for_good = forgets || pod.node.is_none();
     match pod.stage {
         // A broker that cannot have begun has nothing to end politely.

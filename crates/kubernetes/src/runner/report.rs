@@ -9,7 +9,7 @@ use kube::api::LogParams;
 use osb::{Failure, Output};
 
 use super::manifest::BROKER_CONTAINER;
-use super::seen::{Ended, SeenPod};
+use super::seen::{Fence, SeenPod};
 use super::stage::End;
 use super::standing::{Standing, reported, taken_away};
 use super::watch::Seen;
@@ -146,12 +146,12 @@ impl Shared {
                         Err(Untold::Ever(why) | Untold::Yet(why)) => why,
                     }
                 }
-                Standing::NeverBegan(why) | Standing::ToEnd(Ended::Hopeless(why)) => {
+                Standing::NeverBegan(why) | Standing::ToEnd(Fence::Hopeless(why)) => {
                     return Err(failed(Reason::NotStarted, why));
                 }
                 Standing::TimedOut(why) => return Err(failed(Reason::Timeout, why)),
-                Standing::Lost(why) | Standing::ToEnd(Ended::Lost(why)) => why,
-                Standing::Absent | Standing::Halted | Standing::ToEnd(Ended::Cancelled) => {
+                Standing::Lost(why) | Standing::ToEnd(Fence::Lost(why)) => why,
+                Standing::Absent | Standing::Halted | Standing::ToEnd(Fence::Cancelled) => {
                     "its Job was removed".to_owned()
                 }
             };
@@ -244,10 +244,10 @@ fn meant(result: Result<Output, RunFailure>, seen: &Seen, end: &End, now: i64) -
         }
         return RunState::Finished(Err(failure));
     }
-    match job.and_then(|job| job.ended.clone()) {
-        Some(Ended::Lost(why)) => return RunState::Lost { why },
-        Some(Ended::Cancelled) => {}
-        Some(Ended::Hopeless(why)) => {
+    match job.and_then(|job| job.fenced.clone()) {
+        Some(Fence::Lost(why)) => return RunState::Lost { why },
+        Some(Fence::Cancelled) => {}
+        Some(Fence::Hopeless(why)) => {
             let words = format!("; it was too late: {why}");
             failure.failure.description.push_str(&words);
         }

@@ -2,15 +2,16 @@
 
 use engine::names::RunName;
 use engine::record::Key;
-use k8s_openapi::api::batch::v1::{Job, JobCondition};
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Event, Pod};
 use osb::{BindingId, InstanceId};
 use serde::{Deserialize, Serialize};
 
-use super::manifest::{BINDING_ID, ENDED, GIVEN, INSTANCE_ID, KEPT, PROGRESS, RELEASED, RUN};
+use super::manifest::{BINDING_ID, FENCED, GIVEN, INSTANCE_ID, KEPT, PROGRESS, RELEASED, RUN};
 use super::mounts::{Need, needs};
 use super::settings::JobSettings;
 use super::stage::{End, Stage, Waits, is_installed, leaving, stage};
+use crate::conditions::JobEnd;
 use crate::nodes::{is_silent, is_unheard};
 use crate::text::Text;
 use crate::warnings::{MOUNTS, Warned};
@@ -39,34 +40,40 @@ pub(super) struct SeenJob {
     /// Until when it is kept, if it is no longer needed.
     pub(super) released: Option<i64>,
     /// No pod of it may go on, and why.
-    pub(super) ended: Option<Ended>,
-    /// Why Kubernetes gave it up: the reason and the message of its condition.
-    pub(super) failed: Option<(String, String)>,
+    pub(super) fenced: Option<Fence>,
+    pub(super) end: Option<JobEnd>,
     /// How it is waited for and kept.
-    pub(super) kept: Option<Kept>,
-    /// Its pod ended well.
-    pub(super) complete: bool,
-    pub(super) going: bool,
-    /// It is not there any more: somebody else deleted it, or, where it is `released` too, we did.
-    pub(super) deleted: bool,
+    pub(super) periods: Option<Periods>,
+    pub(super) presence: Presence,
     /// A list was without it, which may have been an old one.
     pub(super) unsure: bool,
+}
+
+/// Whether a Job is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Presence {
+    There,
+    /// Somebody asked for it to go.
+    Deleting,
+    /// It is not there any more: somebody else deleted it, or, where it is `released` too, we did.
+    Deleted,
 }
 
 /// How a run is waited for and kept, by the settings that it was made by. In seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Kept {
+pub(super) struct Periods {
     pub(super) start_timeout: u64,
     pub(super) grace: u64,
     pub(super) succeeded: u64,
     pub(super) failed: u64,
 }
 
-impl Kept {
+impl Periods {
     /// What is longer than any period of ours was not written by us, and is as good as for ever.
-    fn read(kept: &str) -> Option<Self> {
-        let Self { start_timeout, grace, succeeded, failed } = serde_json::from_str(kept).ok()?;
+    fn read(periods: &str) -> Option<Self> {
+        let Self { start_timeout, grace, succeeded, failed } =
+            serde_json::from_str(periods).ok()?;
         let [start_timeout, grace, succeeded, failed] = [start_timeout, grace, succeeded, failed]
             .map(|seconds: u64| seconds.min(i32::MAX.unsigned_abs().into()));
         Some(Self { start_timeout, grace, succeeded, failed })
@@ -85,7 +92,7 @@ impl Kept {
 /// Why no pod of a run may go on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Ended {
+pub(super) enum Fence {
     /// Somebody asked for it.
     Cancelled,
     /// Its pod was taken away.
@@ -105,10 +112,8 @@ pub(super) struct SeenPod {
     /// In seconds since 1970.
     pub(super) created: i64,
     pub(super) node: Option<String>,
-    /// When it is to be gone, in seconds since 1970, if somebody asked for it to go.
-    pub(super) going: Option<i64>,
-    /// When somebody asked for that.
-    pub(super) asked: Option<i64>,
+    /// If somebody asked for it to go.
+    pub(super) deletion: Option<Deletion>,
     /// Why it is to be gone, where servers say so.
     pub(super) leaving: Option<String>,
     /// Its node is not heard of.
@@ -124,6 +129,15 @@ pub(super) struct SeenPod {
     /// What has to be there before it begins, as long as it does not.
     pub(super) needs: Vec<Need>,
     pub(super) stage: Stage,
+}
+
+/// That a pod is to go. In seconds since 1970.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Deletion {
+    /// When somebody asked for it.
+    pub(super) asked: i64,
+    /// When it is to be gone.
+    pub(super) until: i64,
 }
 
 /// What Kubernetes warns of, of a Job or a pod.
@@ -158,14 +172,14 @@ impl SeenJob {
             let conditions = job.status.as_ref()?.conditions.as_ref()?;
             conditions.iter().find(|it| it.type_ == type_ && it.status == "True")
         };
-        let said = |condition: &JobCondition| {
-            let text = |text: &Option<String>| text.clone().unwrap_or_default();
-            (text(&condition.reason), text(&condition.message))
-        };
         // From 1.31 on it has failed only when all of its pods have ended; that its time is up is said before.
-        let is_over_time = |(reason, _): &(String, String)| reason == OVER;
-        let failed = condition("Failed").map(said);
-        let failed = failed.or_else(|| condition("FailureTarget").map(said).filter(is_over_time));
+        let target = || condition("FailureTarget").filter(|it| it.reason.as_deref() == Some(OVER));
+        let failed = condition("Failed").or_else(target).map(JobEnd::failed);
+        let complete = || condition("Complete").map(|_| JobEnd::Complete);
+        let presence = match metadata.deletion_timestamp {
+            Some(_) => Presence::Deleting,
+            None => Presence::There,
+        };
         let created = metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second());
         let lifetime = job.spec.as_ref().and_then(|spec| spec.active_deadline_seconds);
         Some(Self {
@@ -180,12 +194,10 @@ impl SeenJob {
             progress: annotation(PROGRESS).is_some(),
             suspended: job.spec.as_ref().is_some_and(|spec| spec.suspend == Some(true)),
             released: annotation(RELEASED).and_then(|until| until.parse().ok()),
-            ended: annotation(ENDED).and_then(|why| serde_json::from_str(why).ok()),
-            failed,
-            kept: annotation(KEPT).and_then(|kept| Kept::read(kept)),
-            complete: condition("Complete").is_some(),
-            going: metadata.deletion_timestamp.is_some(),
-            deleted: false,
+            fenced: annotation(FENCED).and_then(|why| serde_json::from_str(why).ok()),
+            end: failed.or_else(complete),
+            periods: annotation(KEPT).and_then(|periods| Periods::read(periods)),
+            presence,
             unsure: false,
         })
     }
@@ -204,25 +216,35 @@ impl SeenJob {
             progress: false,
             suspended: false,
             released: None,
-            ended: None,
-            failed: None,
-            kept: None,
-            complete: false,
-            going: true,
-            deleted: true,
+            fenced: None,
+            end: None,
+            periods: None,
+            presence: Presence::Deleted,
             unsure: false,
         }
     }
 
+    /// Whether it goes, or is gone: somebody has deleted it.
+    pub(super) fn is_leaving(&self) -> bool {
+        self.presence != Presence::There
+    }
+
+    /// Whether it is not there any more.
+    pub(super) fn is_deleted(&self) -> bool {
+        self.presence == Presence::Deleted
+    }
+
     /// What Kubernetes says, if it gave the Job up because its time is up.
     pub(super) fn over_time(&self) -> Option<&str> {
-        let (reason, said) = self.failed.as_ref()?;
-        (reason == OVER).then_some(said.as_str())
+        match &self.end {
+            Some(JobEnd::Failed { reason, message, .. }) if reason == OVER => Some(message),
+            _ => None,
+        }
     }
 
     /// Whether that is why its pods go, as far as it can be known: it says so a moment later.
     pub(super) fn goes_over_time(&self, now: i64) -> bool {
-        let undecided = self.failed.is_none() && !self.complete && !self.deleted && !self.going;
+        let undecided = self.end.is_none() && !self.is_leaving();
         self.over_time().is_some() || (undecided && self.until.is_some_and(|until| until <= now))
     }
 }
@@ -237,8 +259,11 @@ impl SeenPod {
     pub(super) fn of(pod: &Pod) -> Option<Self> {
         let metadata = &pod.metadata;
         let stage = pod.status.as_ref().map_or(Stage::Waiting(None), stage);
-        let going = metadata.deletion_timestamp.as_ref().map(|time| time.0.as_second());
         let grace = metadata.deletion_grace_period_seconds.unwrap_or_default();
+        let deletion = metadata.deletion_timestamp.as_ref().map(|time| {
+            let until = time.0.as_second();
+            Deletion { asked: until.saturating_sub(grace), until }
+        });
         let installed = is_installed(pod);
         Some(Self {
             run: RunName::parse(metadata.labels.as_ref()?.get(RUN)?)?,
@@ -248,8 +273,7 @@ impl SeenPod {
             uid: metadata.uid.clone().unwrap_or_default(),
             created: metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second()),
             node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()),
-            going,
-            asked: going.map(|going| going.saturating_sub(grace)),
+            deletion,
             leaving: pod.status.as_ref().and_then(leaving),
             silent: pod.status.as_ref().is_some_and(is_silent),
             unheard: is_unheard(pod),

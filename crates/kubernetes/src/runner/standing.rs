@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use super::seen::{Ended, SeenJob, SeenPod, Warning};
+use super::seen::{Fence, SeenJob, SeenPod, Warning};
 use super::stage::{End, Stage, UNKNOWN, Waits};
 use super::watch::Seen;
+use crate::conditions::JobEnd;
 use crate::nodes::{self, MAKES, UNHEARD};
 
 /// How long after a run's time a node may be silent before its pods are no longer waited for, in seconds.
@@ -26,7 +27,7 @@ pub(super) enum Standing {
     /// It never began.
     NeverBegan(String),
     /// It has to be ended, and is not yet: the Job is to be fenced off.
-    ToEnd(Ended),
+    ToEnd(Fence),
     /// It was ended because somebody asked for it.
     Halted,
     /// It was ended because its time was up.
@@ -46,11 +47,11 @@ pub(super) fn standing(seen: &Seen, start_timeout: Duration, now: i64, back: i64
         return Standing::Reported(end.clone());
     }
     let alive = pods.iter().any(|pod| is_alive(pod, job, now, back));
-    if let Some(why) = &job.ended {
-        return ended(why, pods, alive);
+    if let Some(why) = &job.fenced {
+        return fenced(why, pods, alive);
     }
     if let Some(why) = taken(job, pods, now) {
-        return Standing::ToEnd(Ended::Lost(why));
+        return Standing::ToEnd(Fence::Lost(why));
     }
     if let Some(said) = job.over_time() {
         return over_time(said, pods, alive);
@@ -71,7 +72,7 @@ pub(super) fn standing(seen: &Seen, start_timeout: Duration, now: i64, back: i64
         Stage::Running => running(pod, job),
         Stage::NeverBegan(why) if !pod.began => Standing::NeverBegan(why.clone()),
         // What its kubelet once said of its container it has forgotten.
-        Stage::NeverBegan(_) if job.deleted || job.going => Standing::Lost(gone(job)),
+        Stage::NeverBegan(_) if job.is_leaving() => Standing::Lost(gone(job)),
         Stage::NeverBegan(_) => Standing::Lost(UNKNOWN.to_owned()),
         Stage::Failed(why) => Standing::Lost(why.clone()),
         Stage::Ended(end) => Standing::Lost(without_message(end)),
@@ -81,20 +82,19 @@ pub(super) fn standing(seen: &Seen, start_timeout: Duration, now: i64, back: i64
 /// Why the pods of a Job have to be ended, because one was taken away: servers before 1.29 make another in
 /// its place, which would do the work a second time. Says so again until the Job is known to be fenced off.
 pub(super) fn taken(job: &SeenJob, pods: &[SeenPod], now: i64) -> Option<String> {
-    let closed = job.ended.is_some() || job.released.is_some() || job.failed.is_some();
-    let gone = job.going || job.deleted || job.complete;
+    let closed = job.fenced.is_some() || job.released.is_some() || job.end.is_some();
     // The Job's time is up: that is why its pods go.
-    if closed || gone || job.goes_over_time(now) {
+    if closed || job.is_leaving() || job.goes_over_time(now) {
         return None;
     }
-    let one = pods.iter().any(|pod| pod.going.is_some() || pod.gone);
+    let one = pods.iter().any(|pod| pod.deletion.is_some() || pod.gone);
     (one || pods.len() > 1).then(|| pod_words(pods))
 }
 
 /// Who ended a run whose agent was told to end, and not by us.
 pub(super) fn taken_away(seen: &Seen) -> String {
-    let deleted = seen.job.as_ref().filter(|job| job.deleted || job.going);
-    deleted.map_or_else(|| pod_words(&seen.pods), gone)
+    let leaving = seen.job.as_ref().filter(|job| job.is_leaving());
+    leaving.map_or_else(|| pod_words(&seen.pods), gone)
 }
 
 fn pod_words(pods: &[SeenPod]) -> String {
@@ -120,11 +120,11 @@ fn is_alive(pod: &SeenPod, job: &SeenJob, now: i64, back: i64) -> bool {
 }
 
 /// A run that was ended goes on until its pods are gone: they may have an effect to the last.
-fn ended(why: &Ended, pods: &[SeenPod], alive: bool) -> Standing {
+fn fenced(why: &Fence, pods: &[SeenPod], alive: bool) -> Standing {
     if alive {
         let what = match why {
-            Ended::Cancelled => "somebody asked for it",
-            Ended::Lost(why) | Ended::Hopeless(why) => why,
+            Fence::Cancelled => "somebody asked for it",
+            Fence::Lost(why) | Fence::Hopeless(why) => why,
         };
         return going(joined([Some(format!("it is being ended: {what}")), silence(pods)]));
     }
@@ -132,12 +132,12 @@ fn ended(why: &Ended, pods: &[SeenPod], alive: bool) -> Standing {
         return Standing::Lost(unanswered);
     }
     match why {
-        Ended::Cancelled => Standing::Halted,
-        Ended::Lost(why) => Standing::Lost(why.clone()),
-        Ended::Hopeless(why) if pods.iter().any(|pod| pod.began) => {
+        Fence::Cancelled => Standing::Halted,
+        Fence::Lost(why) => Standing::Lost(why.clone()),
+        Fence::Hopeless(why) if pods.iter().any(|pod| pod.began) => {
             Standing::Lost(format!("it began only when it was to be ended: {why}"))
         }
-        Ended::Hopeless(why) => Standing::NeverBegan(why.clone()),
+        Fence::Hopeless(why) => Standing::NeverBegan(why.clone()),
     }
 }
 
@@ -164,7 +164,7 @@ fn without_pod(
     hopeless: Option<Duration>,
     now: i64,
 ) -> Standing {
-    if job.failed.is_some() || job.complete || job.going || job.deleted {
+    if job.end.is_some() || job.is_leaving() {
         return Standing::Lost(gone(job));
     }
     let age = now.saturating_sub(job.created);
@@ -172,7 +172,7 @@ fn without_pod(
     let warning = warning.or_else(|| job.suspended.then(|| SUSPENDED.to_owned()));
     if let Some(after) = hopeless {
         let words = || format!("Kubernetes made no pod for it within {} s", after.as_secs());
-        return Standing::ToEnd(Ended::Hopeless(warning.unwrap_or_else(words)));
+        return Standing::ToEnd(Fence::Hopeless(warning.unwrap_or_else(words)));
     }
     let slow = (age > PATIENCE).then(|| "Kubernetes has made no pod for it yet".to_owned());
     Standing::Going { said: warning.or(slow), broker: false }
@@ -182,11 +182,11 @@ fn without_pod(
 fn waiting(pod: &SeenPod, waits: Option<Waits>, hopeless: Option<Duration>, now: i64) -> Standing {
     match (waits, hopeless) {
         (Some(waits), _) if waits.for_ever || hopeless.is_some() => {
-            Standing::ToEnd(Ended::Hopeless(waits.why))
+            Standing::ToEnd(Fence::Hopeless(waits.why))
         }
         (None, Some(after)) => {
             let why = format!("its pod did not begin within {} s", after.as_secs());
-            Standing::ToEnd(Ended::Hopeless(joined([Some(why), unheard(pod, now)])))
+            Standing::ToEnd(Fence::Hopeless(joined([Some(why), unheard(pod, now)])))
         }
         (waits, _) => Standing::Going {
             said: waits.map(|waits| waits.why).or_else(|| unheard(pod, now)),
@@ -198,20 +198,23 @@ fn waiting(pod: &SeenPod, waits: Option<Waits>, hopeless: Option<Duration>, now:
 /// Of a pod whose broker has begun, and may go on.
 fn running(pod: &SeenPod, job: &SeenJob) -> Standing {
     let silent = pod.silent.then(|| format!("{}, and may go on", silent(pod)));
-    let deleted =
-        (job.deleted || job.going).then(|| "its Job was deleted, and its pod goes on".to_owned());
+    let deleted = job.is_leaving().then(|| "its Job was deleted, and its pod goes on".to_owned());
     Standing::Going { said: silent.or(deleted), broker: true }
 }
 
 /// Of a run without pods.
 fn gone(job: &SeenJob) -> String {
-    let what = match &job.failed {
-        _ if job.going || job.deleted => "its Job was deleted, and its pod left no report",
-        _ if job.complete => "its pod had ended well, and was deleted before its report was read",
-        Some((reason, _)) if reason == "BackoffLimitExceeded" => {
+    let what = match &job.end {
+        _ if job.is_leaving() => "its Job was deleted, and its pod left no report",
+        Some(JobEnd::Complete) => {
+            "its pod had ended well, and was deleted before its report was read"
+        }
+        Some(JobEnd::Failed { reason, .. }) if reason == "BackoffLimitExceeded" => {
             "its pod had failed, and was deleted before its report was read"
         }
-        Some((reason, said)) => return format!("its pod is gone: {reason}: {said}"),
+        Some(JobEnd::Failed { reason, message, .. }) => {
+            return format!("its pod is gone: {reason}: {message}");
+        }
         None => "its pod is gone, and left no report",
     };
     what.to_owned()

@@ -15,7 +15,7 @@ use kube::Resource;
 use kube::runtime::watcher::{self, Event};
 use tokio::sync::{Notify, watch};
 
-use super::seen::{SeenJob, SeenPod, Warning};
+use super::seen::{Presence, SeenJob, SeenPod, Warning};
 use super::stage::Stage;
 use crate::calls::is_forbidden;
 use crate::names;
@@ -29,7 +29,7 @@ const REMEMBERED: usize = 500;
 
 /// Everything that is known of runs without asking.
 #[derive(Default)]
-pub(super) struct Known {
+pub(super) struct KnownRuns {
     table: Mutex<Table>,
     waiting: Mutex<HashMap<RunName, Arc<Notify>>>,
     listed: watch::Sender<BTreeSet<(&'static str, String)>>,
@@ -99,13 +99,13 @@ impl Watched for SeenJob {
     fn forget(self, seen: &mut Seen) {
         if seen.job.as_ref().is_some_and(|job| job.uid == self.uid) {
             let released = seen.job.as_ref().and_then(|job| job.released).or(self.released);
-            seen.job = Some(Self { deleted: true, released, ..self });
+            seen.job = Some(Self { presence: Presence::Deleted, released, ..self });
         }
     }
 
     fn keep(seen: &mut Seen, namespace: &str, uids: &[String]) {
         if let Some(job) = seen.job.as_mut().filter(|job| job.namespace == namespace) {
-            job.unsure = !job.deleted && !uids.contains(&job.uid);
+            job.unsure = !job.is_deleted() && !uids.contains(&job.uid);
         }
     }
 }
@@ -162,11 +162,11 @@ impl Seen {
     }
 
     fn is_deleted(&self) -> bool {
-        self.job.as_ref().is_some_and(|job| job.deleted)
+        self.job.as_ref().is_some_and(SeenJob::is_deleted)
     }
 }
 
-impl Known {
+impl KnownRuns {
     fn lock(&self) -> std::sync::MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -216,7 +216,7 @@ impl Known {
     pub(super) fn jobs(&self) -> Vec<SeenJob> {
         let table = self.lock();
         let jobs = table.runs.values().filter_map(|seen| seen.job.as_ref());
-        jobs.filter(|job| !job.deleted).cloned().collect()
+        jobs.filter(|job| !job.is_deleted()).cloned().collect()
     }
 
     pub(super) fn learn(&self, watched: impl Watched) {
@@ -246,7 +246,7 @@ impl Known {
         let seen = table.runs.entry(run.clone()).or_default();
         let was_deleted = seen.is_deleted();
         change(seen);
-        if seen.job.as_ref().is_some_and(|job| job.deleted && job.released.is_some()) {
+        if seen.job.as_ref().is_some_and(|job| job.is_deleted() && job.released.is_some()) {
             seen.pods.retain(|pod| !pod.gone);
         }
         let (is_over, is_deleted) = (seen.is_over(), seen.is_deleted());
@@ -303,13 +303,13 @@ impl Known {
 
 /// One that waits, until it is dropped: whoever waits for something else besides may do that at any time.
 struct Waits<'k> {
-    known: &'k Known,
+    known: &'k KnownRuns,
     run: &'k RunName,
     notify: Arc<Notify>,
 }
 
 impl<'k> Waits<'k> {
-    fn new(known: &'k Known, run: &'k RunName) -> Self {
+    fn new(known: &'k KnownRuns, run: &'k RunName) -> Self {
         let mut waiting = known.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         let notify = Arc::clone(waiting.entry(run.clone()).or_default());
         drop(waiting);
@@ -350,7 +350,7 @@ pub(super) fn at_home<K: Resource, W>(
 /// Follows one kind in a namespace for ever; `then` is told what has changed, `after` what a list may have missed, and
 /// `refused` each time that it is forbidden. To be spawned; ends when it is dropped.
 pub(super) async fn follow<K, W: Watched>(
-    known: Arc<Known>,
+    known: Arc<KnownRuns>,
     namespace: String,
     stream: impl Stream<Item = Result<Event<K>, watcher::Error>>,
     read: impl Fn(&K) -> Option<W>,
@@ -398,7 +398,7 @@ pub(super) async fn follow<K, W: Watched>(
 
 /// Follows what Kubernetes warns of, for ever.
 pub(super) async fn follow_warnings(
-    known: Arc<Known>,
+    known: Arc<KnownRuns>,
     namespace: String,
     stream: impl Stream<Item = Result<Event<Text<CoreEvent>>, watcher::Error>>,
 ) {

@@ -12,8 +12,8 @@ use engine::ports::StoreError;
 use engine::record::{Key, Lifecycle, Record};
 
 use super::entry::Entry;
-use super::known::Known;
-use super::{KubernetesStore, Place};
+use super::known::KnownRecords;
+use super::{KubernetesStore, RecordApi};
 use crate::calls::is_of_a_namespace_that_goes;
 
 impl KubernetesStore {
@@ -22,11 +22,11 @@ impl KubernetesStore {
     /// # Errors
     /// If the API server refuses a step; to be called again then.
     pub async fn bury(&self, key: &Key) -> Result<(), StoreError> {
-        let Some(entry) = self.place.find(key).await? else { return Ok(()) };
+        let Some(entry) = self.api.find(key).await? else { return Ok(()) };
         if !entry.is_to_be_buried() {
             return Ok(());
         }
-        match self.place.bury(&self.known, &entry).await {
+        match self.api.bury(&self.known, &entry).await {
             Ok(()) | Err(StoreError::Conflict) => Ok(()),
             Err(error) => Err(error),
         }
@@ -42,7 +42,7 @@ impl Entry {
     /// As [`is_over`](Self::is_over), and something is left to be done about it: what waits for the finalizers of others
     /// alone is not ours any more.
     pub(super) fn is_to_be_buried(&self) -> bool {
-        self.is_over() && (self.held || !self.going)
+        self.is_over() && (self.held || !self.deleting)
     }
 
     /// Whether another may have the name of its resource once it is buried.
@@ -58,9 +58,9 @@ impl Entry {
     }
 }
 
-impl Place {
+impl RecordApi {
     /// Puts a tombstone into the place of a resource.
-    pub(super) async fn bury(&self, known: &Known, entry: &Entry) -> Result<(), StoreError> {
+    pub(super) async fn bury(&self, known: &KnownRecords, entry: &Entry) -> Result<(), StoreError> {
         // Without its Secret, which may have been deleted by hand.
         let record = entry.bare()?;
         match self.entomb(&record, None).await {
@@ -77,7 +77,7 @@ impl Place {
 
     /// There is a tombstone: it was made before we were ended, or it is of a former life, which whoever ordered
     /// anew had not heard of.
-    async fn rewrite(&self, known: &Known, record: &Record) -> Result<(), StoreError> {
+    async fn rewrite(&self, known: &KnownRecords, record: &Record) -> Result<(), StoreError> {
         let Some(tombstone) = self.tombstone(&record.key).await? else {
             return Err(StoreError::Conflict);
         };

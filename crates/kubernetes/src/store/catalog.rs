@@ -15,7 +15,7 @@ use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
 use super::secrets::unique;
-use super::{Place, entry};
+use super::{RecordApi, entry};
 use crate::calls::{call, find, there};
 use crate::names;
 
@@ -26,7 +26,7 @@ const TEXT: &str = "catalog.json";
 const REVISION: &str = "revision";
 
 /// A catalog as it was read or saved.
-pub(super) struct Kept<T> {
+pub(super) struct SavedCatalog<T> {
     pub(super) catalog: T,
     /// Of its ConfigMap.
     pub(super) version: u64,
@@ -34,13 +34,13 @@ pub(super) struct Kept<T> {
     pub(super) has_secret: bool,
 }
 
-impl Place {
+impl RecordApi {
     pub(super) fn catalog_name(&self) -> String {
         format!("catalog-{}", self.broker)
     }
 
     /// What was saved last. Where its Secret was taken away, it is read without what that held.
-    pub(super) async fn read_catalog(&self) -> Result<Option<Kept<Value>>, StoreError> {
+    pub(super) async fn read_catalog(&self) -> Result<Option<SavedCatalog<Value>>, StoreError> {
         let name = self.catalog_name();
         let Some(kept) = find(self.config_maps().get(&name)).await? else { return Ok(None) };
         let version = entry::version_of(kept.metadata.resource_version.as_deref());
@@ -64,7 +64,7 @@ impl Place {
                 open
             }
         };
-        Ok(Some(Kept { catalog, version, has_secret }))
+        Ok(Some(SavedCatalog { catalog, version, has_secret }))
     }
 
     async fn secret_catalog(&self, name: &str) -> Result<Option<Value>, StoreError> {
@@ -86,7 +86,7 @@ impl Place {
         &self,
         catalog: &Value,
         had_secret: bool,
-    ) -> Result<Kept<()>, StoreError> {
+    ) -> Result<SavedCatalog<()>, StoreError> {
         let whole = catalog.to_string();
         if whole.len() > MAX_BYTES {
             let length = whole.len();
@@ -108,7 +108,7 @@ impl Place {
             there(call(self.secrets().delete(&name, &DeleteParams::default())).await)?;
         }
         let version = entry::version_of(saved.metadata.resource_version.as_deref());
-        Ok(Kept { catalog: (), version, has_secret })
+        Ok(SavedCatalog { catalog: (), version, has_secret })
     }
 
     async fn apply_secret(&self, whole: &str) -> Result<(), StoreError> {

@@ -10,7 +10,7 @@ use kube::api::{DynamicObject, ObjectMeta};
 use osb::{Action, BindingId, InstanceId, PlanId, ServiceId};
 use serde_json::{Error, Value};
 
-use super::Place;
+use super::RecordApi;
 use super::entry::{Entry, From};
 use crate::resources::Kind;
 use crate::split::Places;
@@ -34,7 +34,7 @@ impl Entry {
         let plan = said("/spec/planID").and_then(|id| PlanId::new(id).ok());
         let entry = Self { plan: service.zip(plan), ..Self::unread(key, from, why, may_be_busy) };
         let entry = entry.of(&object.metadata);
-        let is_let_go = entry.going && !entry.held;
+        let is_let_go = entry.deleting && !entry.held;
         Self { lifecycle: if is_let_go { Lifecycle::Deleted } else { Lifecycle::Broken }, ..entry }
     }
 
@@ -55,7 +55,7 @@ impl Entry {
             lifecycle: Lifecycle::Broken,
             updated_at: Timestamp(0),
             action: Action::Provision,
-            going: false,
+            deleting: false,
             held: false,
             others: Box::default(),
             damage: Some(Box::new(Damage { why: why.to_string(), may_be_busy })),
@@ -63,7 +63,7 @@ impl Entry {
     }
 }
 
-impl Place {
+impl RecordApi {
     /// What stands in a resource; `None` if it holds no record of ours.
     ///
     /// # Errors

@@ -36,7 +36,7 @@ pub(crate) struct Entry {
     /// Of the operation in progress, or of the last one.
     pub(crate) action: Action,
     /// Somebody has asked for the resource to go.
-    pub(crate) going: bool,
+    pub(crate) deleting: bool,
     /// The resource has our finalizer.
     pub(crate) held: bool,
     /// The finalizers that others have put on the resource: most have none.
@@ -82,7 +82,7 @@ impl Entry {
         Self {
             version: version_of(metadata.resource_version.as_deref()),
             uid: metadata.uid.clone().unwrap_or_default(),
-            going: metadata.deletion_timestamp.is_some(),
+            deleting: metadata.deletion_timestamp.is_some(),
             held: all.clone().any(|finalizer| ours(&finalizer)),
             others: all.filter(|finalizer| !ours(finalizer)).cloned().collect(),
             ..self
@@ -135,7 +135,7 @@ impl Entry {
             lifecycle: record.lifecycle,
             updated_at: record.updated_at,
             action: record.operation.action,
-            going: false,
+            deleting: false,
             held: true,
             others: Box::default(),
             damage: None,
@@ -156,13 +156,13 @@ impl Entry {
     /// which does not wait for what is being made.
     pub(super) fn is_unwanted(&self) -> bool {
         let waits = self.busy && !matches!(self.action, Action::Provision | Action::Bind);
-        !self.is_tombstone() && self.is_live() && self.going && !waits
+        !self.is_tombstone() && self.is_live() && self.deleting && !waits
     }
 
-    /// Of what a watch says that it is gone: our finalizer holds it, so it has lost its labels. Of what is going that
-    /// is not said: it goes with the finalizer, in one step.
+    /// Of what a watch says that it is gone: our finalizer holds it, so it has lost its labels. Of what is being deleted
+    /// that is not said: it goes with the finalizer, in one step.
     pub(super) fn is_out_of_sight(&self) -> bool {
-        !self.is_tombstone() && self.held && !self.going
+        !self.is_tombstone() && self.held && !self.deleting
     }
 
     /// Since when its conditions are as they are, if that was written.

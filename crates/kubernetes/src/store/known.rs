@@ -27,7 +27,7 @@ pub(super) enum Watched {
 }
 
 /// Everything that is known of records without asking.
-pub(super) struct Known {
+pub(super) struct KnownRecords {
     table: Mutex<Table>,
     listed: Sender<u8>,
     /// Who is told of what is new, if anybody is.
@@ -38,7 +38,7 @@ pub(super) struct Known {
     catalog_told: AtomicU64,
 }
 
-impl Default for Known {
+impl Default for KnownRecords {
     fn default() -> Self {
         Self {
             table: Mutex::default(),
@@ -106,7 +106,7 @@ struct Held {
     list: u64,
 }
 
-impl Known {
+impl KnownRecords {
     fn lock(&self) -> std::sync::MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -31,9 +31,9 @@ use osb::{InstanceId, PlanId, ServiceId};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use self::catalog::Kept;
+use self::catalog::SavedCatalog;
 use self::entry::Entry;
-use self::known::{Known, Source, Watched};
+use self::known::{KnownRecords, Source, Watched};
 use self::read::Listed;
 use self::secrets::Secrets;
 use crate::calls::call;
@@ -56,8 +56,8 @@ pub struct Settings {
 ///
 /// A write that returned `Ok` is in etcd. Several processes may use the same records at once.
 pub struct KubernetesStore {
-    place: Arc<Place>,
-    known: Arc<Known>,
+    api: Arc<RecordApi>,
+    known: Arc<KnownRecords>,
     /// Whether the catalog that was read or saved last has a Secret.
     has_secret_catalog: AtomicBool,
     /// Ends the watches with the store.
@@ -77,8 +77,8 @@ pub struct Change {
     pub unwanted: bool,
 }
 
-/// What every call needs.
-pub(crate) struct Place {
+/// Records at the API server: what every call needs.
+pub(crate) struct RecordApi {
     client: Client,
     settings: Settings,
     /// The value of the label of the broker.
@@ -86,7 +86,7 @@ pub(crate) struct Place {
     secrets: Secrets,
 }
 
-impl Place {
+impl RecordApi {
     fn resources(&self, kind: Kind) -> Api<DynamicObject> {
         Api::namespaced_with(self.client.clone(), &self.settings.namespace, &kind.resource())
     }
@@ -122,15 +122,15 @@ impl KubernetesStore {
     /// If the API server does not answer, or does not know our kinds.
     pub async fn open(client: Client, settings: Settings) -> Result<Self, StoreError> {
         let broker = names::broker_label(&settings.broker);
-        let place = Arc::new(Place { client, settings, broker, secrets: Secrets::default() });
-        let known = Arc::new(Known::default());
+        let api = Arc::new(RecordApi { client, settings, broker, secrets: Secrets::default() });
+        let known = Arc::new(KnownRecords::default());
         let mut watches = tokio::task::JoinSet::new();
         for watched in [Watched::Instances, Watched::Bindings, Watched::Tombstones] {
-            let follow = watch::follow(Arc::clone(&place), Arc::clone(&known), watched);
+            let follow = watch::follow(Arc::clone(&api), Arc::clone(&known), watched);
             watches.spawn(vital::task("a watch of records", follow));
         }
         known.complete().await?;
-        Ok(Self { place, known, has_secret_catalog: AtomicBool::new(false), _watches: watches })
+        Ok(Self { api, known, has_secret_catalog: AtomicBool::new(false), _watches: watches })
     }
 
     /// What there is, and what the watch brings from now on; to be taken once, and then from again and again,
@@ -147,18 +147,18 @@ impl KubernetesStore {
 
     /// The namespace of all resources.
     pub fn namespace(&self) -> &str {
-        &self.place.settings.namespace
+        &self.api.settings.namespace
     }
 
     /// The name, the uid and the namespace of a record's resource, if it is known to be there.
     pub(crate) fn resource(&self, key: &Key) -> Option<(String, String, String)> {
         let entry = self.known.get(key).filter(|entry| !entry.is_tombstone())?;
-        let namespace = self.place.settings.namespace.clone();
-        Some((self.place.name(key), entry.uid.clone(), namespace))
+        let namespace = self.api.settings.namespace.clone();
+        Some((self.api.name(key), entry.uid.clone(), namespace))
     }
 
     pub(crate) fn events(&self) -> Api<Event> {
-        Api::namespaced(self.place.client.clone(), &self.place.settings.namespace)
+        Api::namespaced(self.api.client.clone(), &self.api.settings.namespace)
     }
 
     /// Whether there is any resource of this broker, as the API server has it now, but for those that wait for the
@@ -167,13 +167,13 @@ impl KubernetesStore {
     /// # Errors
     /// If the API server does not answer.
     pub async fn has_any(&self) -> Result<bool, StoreError> {
-        let all = ListParams::default().labels(&self.place.selector());
+        let all = ListParams::default().labels(&self.api.selector());
         let is_ours = |object: &PartialObjectMeta<DynamicObject>| {
             let held = object.metadata.finalizers.iter().flatten().any(|it| it == names::FINALIZER);
             held || object.metadata.deletion_timestamp.is_none()
         };
         for kind in Kind::ALL {
-            let found = call(self.place.resources(kind).list_metadata(&all)).await?;
+            let found = call(self.api.resources(kind).list_metadata(&all)).await?;
             if found.items.iter().any(is_ours) {
                 return Ok(true);
             }
@@ -192,7 +192,7 @@ impl KubernetesStore {
         query: &Query,
         is_ordered: bool,
     ) -> Result<Vec<Arc<Entry>>, StoreError> {
-        match self.place.of_instance(instance, query, is_ordered).await? {
+        match self.api.of_instance(instance, query, is_ordered).await? {
             Listed::All { entries, version } => {
                 self.known.take_list(instance, query.kind, entries, version);
                 Ok(self.page(query))
@@ -217,7 +217,7 @@ impl KubernetesStore {
         filter: Filter,
     ) -> Result<Vec<Scanned>, StoreError> {
         let read = |entry: Arc<Entry>| async move {
-            match self.place.whole(&entry).await {
+            match self.api.whole(&entry).await {
                 Ok(Some(whole)) => Ok(Some(whole).filter(|it| filter.has(&it.record)).map(Ok)),
                 Ok(None) => {
                     // Of a tombstone no list tells that, and the watch may be late.
@@ -234,26 +234,26 @@ impl KubernetesStore {
         read.try_filter_map(future::ok).try_collect().await
     }
 
-    fn note_catalog<T>(&self, kept: &Kept<T>) {
-        self.has_secret_catalog.store(kept.has_secret, Ordering::Relaxed);
-        self.known.note_catalog(kept.version);
+    fn note_catalog<T>(&self, saved: &SavedCatalog<T>) {
+        self.has_secret_catalog.store(saved.has_secret, Ordering::Relaxed);
+        self.known.note_catalog(saved.version);
     }
 }
 
 #[async_trait]
 impl Store for KubernetesStore {
     async fn read(&self, key: &Key) -> Result<Option<Stored>, StoreError> {
-        let Some(entry) = self.place.find(key).await? else {
+        let Some(entry) = self.api.find(key).await? else {
             return Ok(None);
         };
         // What it brings before the watch does is news all the same.
         self.known.hear(Arc::clone(&entry), Source::Event);
-        self.place.whole(&entry).await
+        self.api.whole(&entry).await
     }
 
     async fn glance(&self, key: &Key) -> Result<Option<Stored>, StoreError> {
         match self.known.get(key) {
-            Some(entry) => self.place.whole(&entry).await,
+            Some(entry) => self.api.whole(&entry).await,
             None => Ok(None),
         }
     }
@@ -272,16 +272,16 @@ impl Store for KubernetesStore {
         expected: Option<&Version>,
     ) -> Result<Version, StoreError> {
         // In a task of its own: who lets go of it must not leave it half done.
-        let (place, known) = (Arc::clone(&self.place), Arc::clone(&self.known));
+        let (api, known) = (Arc::clone(&self.api), Arc::clone(&self.known));
         let expected = expected.cloned();
-        let written = tokio::spawn(async move { place.write(&known, &record, expected).await });
+        let written = tokio::spawn(async move { api.write(&known, &record, expected).await });
         written.await.map_err(|error| StoreError::Unavailable(error.to_string()))?
     }
 
     async fn remove(&self, key: &Key, expected: &Version) -> Result<(), StoreError> {
-        let (place, known) = (Arc::clone(&self.place), Arc::clone(&self.known));
+        let (api, known) = (Arc::clone(&self.api), Arc::clone(&self.known));
         let (key, expected) = (key.clone(), expected.clone());
-        let removed = tokio::spawn(async move { place.remove(&known, &key, &expected).await });
+        let removed = tokio::spawn(async move { api.remove(&known, &key, &expected).await });
         removed.await.map_err(|error| StoreError::Unavailable(error.to_string()))?
     }
 
@@ -312,23 +312,23 @@ impl Store for KubernetesStore {
     }
 
     async fn discard(&self, key: &Key) -> Result<(), StoreError> {
-        let entry = match self.place.find(key).await {
+        let entry = match self.api.find(key).await {
             Ok(Some(entry)) => entry,
             Ok(None) => return Err(StoreError::Conflict),
             Err(StoreError::Unreadable { .. }) => {
-                self.place.discard_unread(key).await?;
+                self.api.discard_unread(key).await?;
                 // What was known before it was damaged.
                 self.known.get(key).iter().for_each(|entry| self.known.forget(entry));
                 return Ok(());
             }
             Err(error) => return Err(error),
         };
-        match self.place.whole(&entry).await {
+        match self.api.whole(&entry).await {
             Err(StoreError::Unreadable { .. }) => {}
             Ok(_) => return Err(StoreError::Conflict),
             Err(error) => return Err(error),
         }
-        self.place.take_away(&entry).await?;
+        self.api.take_away(&entry).await?;
         self.known.forget(&entry);
         Ok(())
     }
@@ -342,15 +342,15 @@ impl Store for KubernetesStore {
     }
 
     async fn catalog(&self) -> Result<Option<Value>, StoreError> {
-        let Some(kept) = self.place.read_catalog().await? else { return Ok(None) };
-        self.note_catalog(&kept);
-        Ok(Some(kept.catalog))
+        let Some(saved) = self.api.read_catalog().await? else { return Ok(None) };
+        self.note_catalog(&saved);
+        Ok(Some(saved.catalog))
     }
 
     async fn save_catalog(&self, catalog: &Value) -> Result<(), StoreError> {
         let had_secret = self.has_secret_catalog.load(Ordering::Relaxed);
-        let kept = self.place.write_catalog(catalog, had_secret).await?;
-        self.note_catalog(&kept);
+        let saved = self.api.write_catalog(catalog, had_secret).await?;
+        self.note_catalog(&saved);
         Ok(())
     }
 

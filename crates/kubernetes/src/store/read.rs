@@ -13,7 +13,7 @@ use serde_json::json;
 use super::damage::nameless;
 use super::entry::{Entry, From, version_of};
 use super::watch::PAGE;
-use super::{Place, names};
+use super::{RecordApi, names};
 use crate::calls::{CallError, call, find, valueless};
 use crate::resources::Kind;
 use crate::split::{self, Parts, Written};
@@ -24,7 +24,7 @@ use crate::text::Text;
 pub(super) const HALF_MADE: Duration = Duration::from_secs(3);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-impl Place {
+impl RecordApi {
     /// What stands in the resource of a record, or in its tombstone.
     pub(super) async fn find(&self, key: &Key) -> Result<Option<Arc<Entry>>, StoreError> {
         let Some(found) = find(self.resources(Kind::of(key)).get(&self.name(key))).await? else {

@@ -20,7 +20,7 @@ use ring::rand::{SecureRandom, SystemRandom};
 use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 
-use super::Place;
+use super::RecordApi;
 use crate::calls::{CallError, call, find, only};
 use crate::split::Places;
 
@@ -197,7 +197,7 @@ pub(super) fn unique() -> Result<String, StoreError> {
     Ok(word)
 }
 
-impl Place {
+impl RecordApi {
     pub(super) fn secrets(&self) -> Api<Secret> {
         Api::namespaced(self.client.clone(), &self.settings.namespace)
     }

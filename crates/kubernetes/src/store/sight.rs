@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use engine::record::Key;
 
-use super::Place;
+use super::RecordApi;
 use super::entry::Entry;
-use super::known::{Known, Watched};
+use super::known::{KnownRecords, Watched};
 
 /// How often it is tried, until the next is heard of it.
 const TRIES: u32 = 10;
@@ -63,8 +63,8 @@ impl Sight {
     /// Labels a resource again until it has what lists and watches ask for, is gone, or was tried often enough.
     pub(super) fn keep(
         self: &Arc<Self>,
-        place: &Arc<Place>,
-        known: &Arc<Known>,
+        api: &Arc<RecordApi>,
+        known: &Arc<KnownRecords>,
         watched: Watched,
         entry: &Entry,
     ) {
@@ -72,21 +72,21 @@ impl Sight {
         if !self.note(&entry.key, seen.clone()) {
             return;
         }
-        let (sight, place, known) = (Arc::clone(self), Arc::clone(place), Arc::clone(known));
+        let (sight, api, known) = (Arc::clone(self), Arc::clone(api), Arc::clone(known));
         let key = entry.key.clone();
         tokio::spawn(async move {
             let mut next = Some(seen);
             while let Some(seen) = next {
-                label(&place, &known, watched, &key, &seen).await;
+                label(&api, &known, watched, &key, &seen).await;
                 next = sight.done(&key, &seen);
             }
         });
     }
 }
 
-async fn label(place: &Place, known: &Known, watched: Watched, key: &Key, seen: &Seen) {
+async fn label(api: &RecordApi, known: &KnownRecords, watched: Watched, key: &Key, seen: &Seen) {
     for pause in pauses() {
-        match place.put_labels_back(key, &seen.uid).await {
+        match api.put_labels_back(key, &seen.uid).await {
             Ok(Some(_)) => return,
             Ok(None) => return known.forget_version(watched, key, seen.version),
             Err(_) => tokio::time::sleep(pause).await,

@@ -40,14 +40,14 @@ fn answered(
         let response = Response::builder().status(status).body(body).unwrap();
         async move { Ok::<_, tower::BoxError>(response) }
     });
-    let place = Place {
+    let api = RecordApi {
         client: Client::new(service, "n"),
         settings: Settings { namespace: "n".to_owned(), broker: "b".to_owned() },
         broker: names::broker_label("b"),
         secrets: Secrets::default(),
     };
     KubernetesStore {
-        place: place.into(),
+        api: api.into(),
         known: Arc::default(),
         has_secret_catalog: Default::default(),
         _watches: Default::default(),
@@ -206,7 +206,7 @@ async fn a_page_is_short_only_where_no_more_follow_whatever_goes_meanwhile() {
         if query.instance.is_none() {
             for (binding, object) in bindings.iter().zip(&known) {
                 let object = serde_json::from_value(object.clone()).unwrap();
-                let entry = Place::entry_of(&binding.key, &object).unwrap();
+                let entry = RecordApi::entry_of(&binding.key, &object).unwrap();
                 store.known.hear(Arc::new(entry), Source::Event);
             }
             goes.store(true, Ordering::Relaxed);
@@ -273,14 +273,14 @@ async fn what_others_hold_is_followed_by_nothing_and_it_is_said_by_whom() {
     let anew = Arc::new(sample_binding("i", "b"));
     let (ours, others) = (names::FINALIZER, ["example.com/one", "example.com/two"]);
     let at = "2026-11-28T12:00:00Z";
-    for (name, finalizers, going, buries) in [
+    for (name, finalizers, deletion, buries) in [
         ("nobody has deleted it", vec![ours, others[0], others[1]], None, true),
         ("somebody has", vec![ours, others[0], others[1]], Some(at), true),
         ("it waits for others alone", others.to_vec(), Some(at), false),
     ] {
         let mut held = resource(&gone, Places::default());
         held["metadata"]["finalizers"] = json!(finalizers);
-        held["metadata"]["deletionTimestamp"] = json!(going);
+        held["metadata"]["deletionTimestamp"] = json!(deletion);
         let made = Arc::new(Mutex::new(Vec::new()));
         let writes = Arc::clone(&made);
         let store = answered(move |request| {

@@ -1,4 +1,4 @@
-//! Follows what is kept of records, and tells [`Known`].
+//! Follows what is kept of records, and tells [`KnownRecords`].
 
 use std::sync::Arc;
 
@@ -10,9 +10,9 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 
 use super::entry::{Entry, version_of};
-use super::known::{Known, Source, Watched};
+use super::known::{KnownRecords, Source, Watched};
 use super::sight::Sight;
-use super::{Place, names};
+use super::{RecordApi, names};
 use crate::calls::{Again, call, watching};
 use crate::resources::Kind;
 
@@ -23,14 +23,14 @@ pub(super) const TOMBSTONE: &str = "tombstone";
 pub(super) const PAGE: u32 = 100;
 
 /// Follows one kind for ever. To be spawned; ends when it is dropped.
-pub(super) async fn follow(place: Arc<Place>, known: Arc<Known>, watched: Watched) {
-    let selector = place.selector();
+pub(super) async fn follow(api: Arc<RecordApi>, known: Arc<KnownRecords>, watched: Watched) {
+    let selector = api.selector();
     let config = |selector: &str| watching().labels(selector).page_size(PAGE);
     match watched {
         Watched::Instances | Watched::Bindings => {
-            let stream = watcher(place.resources(kind_of(watched)), config(&selector));
+            let stream = watcher(api.resources(kind_of(watched)), config(&selector));
             let read = |object: &DynamicObject| {
-                let entry = place.entry(object);
+                let entry = api.entry(object);
                 if entry.is_none() && Entry::of_resource(object, || None).is_some() {
                     tracing::warn!(
                         copy = object.name_any(),
@@ -39,27 +39,27 @@ pub(super) async fn follow(place: Arc<Place>, known: Arc<Known>, watched: Watche
                 }
                 entry
             };
-            take_in(&place, &known, watched, stream.backoff(Again::default()), read).await;
+            take_in(&api, &known, watched, stream.backoff(Again::default()), read).await;
         }
         Watched::Tombstones => {
             let kept = [TOMBSTONE, names::KEEPS_CATALOG].join(",");
             let selector = format!("{selector},{} in ({kept})", names::KEEPS);
-            let stream = watcher(place.config_maps(), config(&selector));
-            let catalog = Some(place.catalog_name());
+            let stream = watcher(api.config_maps(), config(&selector));
+            let catalog = Some(api.catalog_name());
             let read = |object: &ConfigMap| {
                 if object.metadata.name == catalog {
                     known.hear_of_catalog(version_of(object.metadata.resource_version.as_deref()));
                 }
-                place.own(Entry::of_tombstone(object, None), &object.metadata)
+                api.own(Entry::of_tombstone(object, None), &object.metadata)
             };
-            take_in(&place, &known, watched, stream.backoff(Again::default()), read).await;
+            take_in(&api, &known, watched, stream.backoff(Again::default()), read).await;
         }
     }
 }
 
 async fn take_in<K: ResourceExt>(
-    place: &Arc<Place>,
-    known: &Arc<Known>,
+    api: &Arc<RecordApi>,
+    known: &Arc<KnownRecords>,
     watched: Watched,
     stream: impl futures_util::Stream<Item = Result<Event<K>, watcher::Error>>,
     read: impl Fn(&K) -> Option<Result<Entry, serde_json::Error>>,
@@ -71,8 +71,8 @@ async fn take_in<K: ResourceExt>(
             if let Some(damage) = &entry.damage {
                 complain(watched, &object, &damage.why);
             }
-            if !entry.is_tombstone() && !place.is_labelled(&entry.key, object.meta()) {
-                sight.keep(place, known, watched, &entry);
+            if !entry.is_tombstone() && !api.is_labelled(&entry.key, object.meta()) {
+                sight.keep(api, known, watched, &entry);
             }
             known.hear(entry, source);
         }
@@ -85,11 +85,11 @@ async fn take_in<K: ResourceExt>(
             Ok(Event::InitApply(object)) => hear(object, Source::List),
             Ok(Event::Delete(object)) => match read(&object) {
                 Some(Ok(entry)) if entry.is_out_of_sight() => {
-                    sight.keep(place, known, watched, &entry);
+                    sight.keep(api, known, watched, &entry);
                 }
                 Some(Ok(entry)) => {
                     known.forget(&entry);
-                    place.secrets.forget(&place.name(&entry.key));
+                    api.secrets.forget(&api.name(&entry.key));
                 }
                 Some(Err(_)) | None => {
                     known.forget_uid(watched, &object.uid().unwrap_or_default());
@@ -99,8 +99,8 @@ async fn take_in<K: ResourceExt>(
             Ok(Event::InitDone) => {
                 known.finish(watched);
                 if watched != Watched::Tombstones {
-                    let (place, known) = (Arc::clone(place), Arc::clone(known));
-                    tokio::spawn(look_out_of_sight(place, known, watched, Arc::clone(&sight)));
+                    let (api, known) = (Arc::clone(api), Arc::clone(known));
+                    tokio::spawn(look_out_of_sight(api, known, watched, Arc::clone(&sight)));
                 }
             }
             Err(error) => tracing::warn!(?watched, %error, "the watch was interrupted"),
@@ -117,13 +117,13 @@ fn kind_of(watched: Watched) -> Kind {
 
 /// Labels what has lost its labels while nobody watched: no list has it.
 async fn look_out_of_sight(
-    place: Arc<Place>,
-    known: Arc<Known>,
+    api: Arc<RecordApi>,
+    known: Arc<KnownRecords>,
     watched: Watched,
     sight: Arc<Sight>,
 ) {
     let mut bare = ListParams::default().labels(&format!("!{}", names::BROKER)).limit(PAGE);
-    let resources = place.resources(kind_of(watched));
+    let resources = api.resources(kind_of(watched));
     loop {
         let page = match call(resources.list(&bare)).await {
             Ok(page) => page,
@@ -132,8 +132,8 @@ async fn look_out_of_sight(
                 return;
             }
         };
-        for entry in page.items.iter().filter_map(|object| place.entry(object)?.ok()) {
-            sight.keep(&place, &known, watched, &entry);
+        for entry in page.items.iter().filter_map(|object| api.entry(object)?.ok()) {
+            sight.keep(&api, &known, watched, &entry);
         }
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => bare = bare.continue_token(&token),

@@ -9,10 +9,10 @@ use kube::api::{DynamicObject, ObjectMeta, Patch, PatchParams, PostParams};
 use serde_json::{Map, Value, json};
 
 use super::entry::{Entry, From, version_of};
-use super::known::Known;
+use super::known::KnownRecords;
 use super::read::unreadable;
 use super::secrets::{Fresh, unique};
-use super::{Place, names};
+use super::{RecordApi, names};
 use crate::calls::{CallError, call, find, in_background, only};
 use crate::resources::{self, Kind, Since};
 use crate::split::{self, Parts, Places, Written};
@@ -35,10 +35,10 @@ struct Outgoing {
     fresh: Fresh,
 }
 
-impl Place {
+impl RecordApi {
     pub(super) async fn write(
         &self,
-        known: &Known,
+        known: &KnownRecords,
         record: &Record,
         expected: Option<Version>,
     ) -> Result<Version, StoreError> {
@@ -82,7 +82,7 @@ impl Place {
     /// What is there, if it is of the version that is expected.
     async fn expected(
         &self,
-        known: &Known,
+        known: &KnownRecords,
         key: &Key,
         version: &Version,
     ) -> Result<Arc<Entry>, StoreError> {
@@ -160,26 +160,7 @@ impl Place {
         let kind = Kind::of(&record.key);
         let outgoing = self.outgoing(record, Some(before)).await?;
         self.secrets.clear_left(&name, before.version, &before.places, &outgoing.places);
-        if !outgoing.fresh.is_empty() {
-            let labels = self.labels(&record.key);
-            let owner = owner(kind, &name, &before.uid);
-            let coming = self.secrets.expect(&name, &outgoing.fresh);
-            // A Secret that is there then is of a resource of the name that is gone, and goes with it.
-            let is_first = before.places == Places::default();
-            let in_use = (!is_first).then_some([&before.places, &outgoing.places]);
-            let kept = self.keep(&name, &outgoing.fresh, &labels, &owner, in_use).await;
-            let kept = kept.map_err(CallError::of_a_secret);
-            if let Err(CallError::Invalid(said)) = kept {
-                return Err(self.make_room(before, said).await?);
-            }
-            if let Err(error) = kept {
-                // No write names them: they may be there all the same.
-                let fresh = outgoing.fresh.iter().map(|(place, _)| place.clone());
-                self.secrets.spend(&name, fresh.filter(|_| !error.is_refusal()));
-                return Err(error.into());
-            }
-            coming.kept();
-        }
+        self.keep_fresh(before, &record.key, &outgoing).await?;
         let patch = Patch::Merge(json!({
             "metadata": {"resourceVersion": before.version.to_string()},
             "status": resources::status(&outgoing.text, record, outgoing.since),
@@ -214,6 +195,38 @@ impl Place {
                 Err(error.into())
             }
         }
+    }
+
+    /// What is confidential and new of a further write goes into the Secret, for the resource to put it in force.
+    async fn keep_fresh(
+        &self,
+        before: &Entry,
+        key: &Key,
+        outgoing: &Outgoing,
+    ) -> Result<(), StoreError> {
+        if outgoing.fresh.is_empty() {
+            return Ok(());
+        }
+        let name = self.name(key);
+        let labels = self.labels(key);
+        let owner = owner(Kind::of(key), &name, &before.uid);
+        let coming = self.secrets.expect(&name, &outgoing.fresh);
+        // A Secret that is there then is of a resource of the name that is gone, and goes with it.
+        let is_first = before.places == Places::default();
+        let in_use = (!is_first).then_some([&before.places, &outgoing.places]);
+        let kept = self.keep(&name, &outgoing.fresh, &labels, &owner, in_use).await;
+        let kept = kept.map_err(CallError::of_a_secret);
+        if let Err(CallError::Invalid(said)) = kept {
+            return Err(self.make_room(before, said).await?);
+        }
+        if let Err(error) = kept {
+            // No write names them: they may be there all the same.
+            let fresh = outgoing.fresh.iter().map(|(place, _)| place.clone());
+            self.secrets.spend(&name, fresh.filter(|_| !error.is_refusal()));
+            return Err(error.into());
+        }
+        coming.kept();
+        Ok(())
     }
 
     /// There is no room in the Secret of a record, which holds it twice: others have left something there.
@@ -288,7 +301,7 @@ impl Place {
 
     pub(super) async fn remove(
         &self,
-        known: &Known,
+        known: &KnownRecords,
         key: &Key,
         expected: &Version,
     ) -> Result<(), StoreError> {
@@ -309,7 +322,7 @@ impl Place {
     /// Removes a resource that is still of the version that was read. It goes when others have let go of it, too.
     pub(super) async fn let_go(&self, before: &Entry) -> Result<(), StoreError> {
         let name = self.name(&before.key);
-        if before.going {
+        if before.deleting {
             self.take_orphan(&name, before).await?;
         }
         let resources = self.resources(Kind::of(&before.key));
@@ -322,7 +335,7 @@ impl Place {
             other => drop(other?),
         }
         self.secrets.forget(&name);
-        if before.going {
+        if before.deleting {
             return Ok(());
         }
         let uid = Some(before.uid.clone());

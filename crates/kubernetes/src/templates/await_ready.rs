@@ -16,7 +16,7 @@ use template::ready::{Readiness, readiness};
 use tokio::task::JoinSet;
 
 use super::Controller;
-use super::kinds::{Kinds, Place};
+use super::kinds::{Kinds, ServedKind};
 use super::make::AT_ONCE;
 use super::names::OWNER;
 use super::objects::{answered, requests};
@@ -162,12 +162,12 @@ impl Controller {
             waiting.iter().map(|it| (&it.api_version, &it.kind, &it.namespace)).collect();
         let mut watches = JoinSet::new();
         for (api_version, kind, namespace) in places {
-            let place = self.kinds.find_any(api_version, kind).await;
-            let place = place.map_err(|error| Trouble::from(error).of(api_version))?;
+            let served = self.kinds.find_any(api_version, kind).await;
+            let served = served.map_err(|error| Trouble::from(error).of(api_version))?;
             // A kind that is gone is found out by the look; where many are waited for it finds out the others, too.
-            let Some(place) = place else { continue };
+            let Some(served) = served else { continue };
             let Ok(permit) = Arc::clone(&self.watches).try_acquire_owned() else { continue };
-            let api = of_place(client, &place, namespace);
+            let api = of_kind(client, &served, namespace);
             let (label, seen) = (format!("{OWNER}={}", key.uid), Arc::clone(&seen));
             let watch = watch(api, label, seen, self.woken(key));
             watches.spawn(async move {
@@ -247,19 +247,19 @@ pub(super) async fn get_made(
     client: &Client,
     made: &Made,
 ) -> Result<Option<Value>, CallError> {
-    let place = kinds.find_any(&made.api_version, &made.kind).await?;
-    let Some(place) = place else { return Ok(None) };
-    let request = requests(&place, Some(&made.namespace)).get(&made.name, &GetParams::default());
+    let served = kinds.find_any(&made.api_version, &made.kind).await?;
+    let Some(served) = served else { return Ok(None) };
+    let request = requests(&served, Some(&made.namespace)).get(&made.name, &GetParams::default());
     let found = there(answered(client, request).await);
-    let found = kinds.seen(&place.resource.api_version, found)?;
+    let found = kinds.seen(&served.resource.api_version, found)?;
     Ok(found.filter(|it| it["metadata"]["uid"] == *made.uid))
 }
 
 /// Where objects of a kind are.
-fn of_place(client: &Client, place: &Place, namespace: &str) -> Api<DynamicObject> {
-    match place.is_namespaced {
-        true => Api::namespaced_with(client.clone(), namespace, &place.resource),
-        false => Api::all_with(client.clone(), &place.resource),
+fn of_kind(client: &Client, served: &ServedKind, namespace: &str) -> Api<DynamicObject> {
+    match served.is_namespaced {
+        true => Api::namespaced_with(client.clone(), namespace, &served.resource),
+        false => Api::all_with(client.clone(), &served.resource),
     }
 }
 

@@ -40,9 +40,9 @@ impl Controller {
         if said(instance, BINDING_TYPE).is_none() {
             return Ok(None);
         }
-        let place = self.kinds.find("v1", "Secret").await?;
-        Ok(place.map(|place| Planned {
-            place,
+        let served = self.kinds.find("v1", "Secret").await?;
+        Ok(served.map(|served| Planned {
+            served,
             namespace: Some(instance.key.namespace.to_string()),
             name: format!("{}-binding", instance.key.name),
             rank: 0,

@@ -220,7 +220,7 @@ pub(super) async fn apply(
 }
 
 fn at(planned: &Planned) -> Request {
-    requests(&planned.place, planned.namespace.as_deref())
+    requests(&planned.served, planned.namespace.as_deref())
 }
 
 /// What the POST wrote is from now on what was applied: else nothing of it would ever go.

@@ -8,14 +8,17 @@ use serde_json::{Value, json};
 
 use super::Controller;
 use super::plan::owner;
-use super::record::{self, Kept};
+use super::record::{self, StoredRecord};
 use super::resource::{Instance, Key};
 use super::trouble::{Trouble, is_too_large};
 use crate::calls::{CallError, call, find};
 
 impl Controller {
     /// What was recorded last, by this process or by one before it.
-    pub(super) async fn recorded(&self, instance: &Instance) -> Result<Option<Arc<Kept>>, Trouble> {
+    pub(super) async fn recorded(
+        &self,
+        instance: &Instance,
+    ) -> Result<Option<Arc<StoredRecord>>, Trouble> {
         let known = self.with(&instance.key, |work| work.record.clone()).flatten();
         // What is known here of one that is changed may be old.
         let known = known.filter(|kept| kept.record.is_of(instance));
@@ -34,7 +37,7 @@ impl Controller {
         }
     }
 
-    pub(super) async fn read_record(&self, of: &Key) -> Result<Option<Arc<Kept>>, Trouble> {
+    pub(super) async fn read_record(&self, of: &Key) -> Result<Option<Arc<StoredRecord>>, Trouble> {
         let found = find(self.secrets(of).get(&record::name(&of.uid))).await;
         let found = found.map_err(|error| Trouble::Passing(error.to_string()))?;
         let read = |secret: Secret| record::read(of, &secret, &self.seal).map(Arc::new);
@@ -47,7 +50,11 @@ impl Controller {
 
     /// Writes a record: the first, or in place of the one that it follows. What is kept then: that of somebody else, if
     /// it came first.
-    pub(super) async fn record(&self, of: &Key, kept: Arc<Kept>) -> Result<Arc<Kept>, Trouble> {
+    pub(super) async fn record(
+        &self,
+        of: &Key,
+        kept: Arc<StoredRecord>,
+    ) -> Result<Arc<StoredRecord>, Trouble> {
         let secret = record::secret(of, &kept, &self.seal);
         let secret: Secret =
             serde_json::from_value(secret).map_err(|error| Trouble::Final(error.to_string()))?;
@@ -96,7 +103,7 @@ impl Controller {
     pub(super) async fn release_record(
         &self,
         key: &Key,
-        read: Option<&Kept>,
+        read: Option<&StoredRecord>,
     ) -> Result<(), Trouble> {
         let body = json!({"metadata": {"finalizers": null}});
         released(self.release(key, read, body).await)
@@ -107,7 +114,7 @@ impl Controller {
     pub(super) async fn release_orphaned_record(
         &self,
         key: &Key,
-        read: Option<&Kept>,
+        read: Option<&StoredRecord>,
     ) -> Result<(), Trouble> {
         let emptied = json!({"metadata": {"finalizers": null}, "data": null});
         let mut owned = emptied.clone();
@@ -124,7 +131,7 @@ impl Controller {
     async fn release(
         &self,
         key: &Key,
-        read: Option<&Kept>,
+        read: Option<&StoredRecord>,
         mut body: Value,
     ) -> Result<(), CallError> {
         if let Some(read) = read {

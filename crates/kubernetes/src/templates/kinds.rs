@@ -19,9 +19,9 @@ const MISSING_HOLDS: Duration = Duration::from_secs(1);
 /// No version of a group is longer.
 const LONGEST: usize = 253;
 
-/// Where objects of a kind are.
+/// A kind as an API server serves it: where its objects are.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct ServedKind {
     pub(super) resource: ApiResource,
     pub(super) is_namespaced: bool,
     /// Whether what is made can be read and removed again.
@@ -29,7 +29,7 @@ pub(super) struct Place {
 }
 
 /// When it was asked, and what it said.
-type Known = (Instant, Arc<[Place]>);
+type Known = (Instant, Arc<[ServedKind]>);
 
 /// What can be done with objects that are kept; what can only be made is an answer, and no object: an access review.
 const KEEPING: [&str; 3] = ["create", "get", "delete"];
@@ -46,30 +46,30 @@ impl Kinds {
         Self { client, known: Mutex::default() }
     }
 
-    /// Where objects of a kind are; `None` if the API server does not know it.
+    /// A kind as it is served; `None` if the API server does not know it.
     pub(super) async fn find(
         &self,
         api_version: &str,
         kind: &str,
-    ) -> Result<Option<Place>, CallError> {
+    ) -> Result<Option<ServedKind>, CallError> {
         // OpenShift has two resources of the kind Template, of which one keeps none.
-        let among = |places: &[Place]| {
-            let of_kind = || places.iter().filter(|it| it.resource.kind == kind);
+        let among = |served: &[ServedKind]| {
+            let of_kind = || served.iter().filter(|it| it.resource.kind == kind);
             of_kind().find(|it| it.is_kept).or_else(|| of_kind().next()).cloned()
         };
         if !is_version(api_version) {
             return Ok(None);
         }
-        if let Some((asked, places)) = self.known(api_version) {
-            let found = among(&places);
+        if let Some((asked, served)) = self.known(api_version) {
+            let found = among(&served);
             let holds = if found.is_some() { HOLDS } else { MISSING_HOLDS };
             if asked.elapsed() < holds {
                 return Ok(found);
             }
         }
-        let places = self.ask(api_version).await?;
-        let found = among(&places);
-        self.learn(api_version, places);
+        let served = self.ask(api_version).await?;
+        let found = among(&served);
+        self.learn(api_version, served);
         Ok(found)
     }
 
@@ -78,7 +78,7 @@ impl Kinds {
         &self,
         api_version: &str,
         kind: &str,
-    ) -> Result<Option<Place>, CallError> {
+    ) -> Result<Option<ServedKind>, CallError> {
         if let Some(found) = self.find(api_version, kind).await? {
             return Ok(Some(found));
         }
@@ -112,11 +112,11 @@ impl Kinds {
     }
 
     /// A version without kinds is not served.
-    fn learn(&self, api_version: &str, places: Arc<[Place]>) {
+    fn learn(&self, api_version: &str, served: Arc<[ServedKind]>) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        match places.is_empty() {
+        match served.is_empty() {
             true => known.remove(api_version),
-            false => known.insert(api_version.to_owned(), (Instant::now(), places)),
+            false => known.insert(api_version.to_owned(), (Instant::now(), served)),
         };
     }
 
@@ -124,7 +124,7 @@ impl Kinds {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).get(api_version).cloned()
     }
 
-    async fn ask(&self, api_version: &str) -> Result<Arc<[Place]>, CallError> {
+    async fn ask(&self, api_version: &str) -> Result<Arc<[ServedKind]>, CallError> {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         let resources = kinds(&self.client, api_version).await?;
         // One that has just begun to answer knows of no custom resource for a moment: only where it knows of ours does it
@@ -132,18 +132,19 @@ impl Kinds {
         if resources.is_empty() && !knows(&self.client, &Kind::TemplateInstance.resource()).await? {
             return Err(CallError::Unserved);
         }
-        let places = resources.into_iter().filter(|it| !it.name.contains('/')).map(|it| Place {
-            resource: ApiResource {
-                group: group.to_owned(),
-                version: version.to_owned(),
-                api_version: api_version.to_owned(),
-                kind: it.kind,
-                plural: it.name,
-            },
-            is_namespaced: it.namespaced,
-            is_kept: KEEPING.iter().all(|verb| it.verbs.iter().any(|has| has == verb)),
-        });
-        Ok(places.collect())
+        let served =
+            resources.into_iter().filter(|it| !it.name.contains('/')).map(|it| ServedKind {
+                resource: ApiResource {
+                    group: group.to_owned(),
+                    version: version.to_owned(),
+                    api_version: api_version.to_owned(),
+                    kind: it.kind,
+                    plural: it.name,
+                },
+                is_namespaced: it.namespaced,
+                is_kept: KEEPING.iter().all(|verb| it.verbs.iter().any(|has| has == verb)),
+            });
+        Ok(served.collect())
     }
 }
 

@@ -20,7 +20,7 @@ use super::names::MANAGER;
 use super::objects::{answered, answered_whole, requests};
 use super::plan::Planned;
 use super::prepare::{NEXT_TURN, Prepared};
-use super::record::Kept;
+use super::record::StoredRecord;
 use super::resource::{Instance, Key};
 use super::review::{needed, review};
 use super::status::{self, Made, Stand, State};
@@ -105,7 +105,7 @@ impl Controller {
     }
 
     /// Of a change: what has to go, where it is.
-    async fn reviewed(&self, kept: &Kept) -> Result<Option<Vec<Planned>>, Trouble> {
+    async fn reviewed(&self, kept: &StoredRecord) -> Result<Option<Vec<Planned>>, Trouble> {
         if kept.record.revision == 1 {
             return Ok(None);
         }
@@ -209,7 +209,7 @@ impl Controller {
     ) -> Result<Made, Trouble> {
         let failed =
             |trouble: Trouble| trouble.of(&format!("unable to create {}", planned.words()));
-        let resource = &planned.place.resource;
+        let resource = &planned.served.resource;
         let object = match post(client, planned, false).await {
             Ok(object) => object,
             Err(CallError::Exists) => {
@@ -270,7 +270,7 @@ impl Controller {
 
 /// What was made, as the API server has it.
 pub(super) fn made(planned: &Planned, object: &Value) -> Made {
-    let resource = &planned.place.resource;
+    let resource = &planned.served.resource;
     Made {
         api_version: resource.api_version.clone(),
         kind: resource.kind.clone(),
@@ -290,7 +290,7 @@ pub(super) async fn post(
 ) -> Result<Value, CallError> {
     let params = PostParams { dry_run: is_dry, field_manager: Some(MANAGER.to_owned()) };
     let body = planned.object.to_string().into_bytes();
-    let requests = requests(&planned.place, planned.namespace.as_deref());
+    let requests = requests(&planned.served, planned.namespace.as_deref());
     answered(client, requests.create(&params, body)).await
 }
 
@@ -300,9 +300,9 @@ pub(super) async fn get(
     kinds: &Kinds,
     planned: &Planned,
 ) -> Result<Option<Value>, CallError> {
-    let requests = requests(&planned.place, planned.namespace.as_deref());
+    let requests = requests(&planned.served, planned.namespace.as_deref());
     let found = answered(client, requests.get(&planned.name, &Default::default())).await;
-    kinds.seen(&planned.place.resource.api_version, there(found))
+    kinds.seen(&planned.served.resource.api_version, there(found))
 }
 
 /// The same, only if all of it can be read.
@@ -311,7 +311,7 @@ pub(super) async fn get_whole(
     kinds: &Kinds,
     planned: &Planned,
 ) -> Result<Option<Value>, CallError> {
-    let requests = requests(&planned.place, planned.namespace.as_deref());
+    let requests = requests(&planned.served, planned.namespace.as_deref());
     let found = answered_whole(client, requests.get(&planned.name, &Default::default())).await;
-    kinds.seen(&planned.place.resource.api_version, there(found))
+    kinds.seen(&planned.served.resource.api_version, there(found))
 }

@@ -63,7 +63,6 @@ pub use self::definition::definition;
 pub use self::drift::Drift;
 use self::kinds::Kinds;
 use self::names::Kind;
-pub use self::requester::Requester;
 use self::resource::Key;
 use self::seen::SeenInstance;
 use self::table::{Scope, Table};

@@ -10,7 +10,7 @@ use kube::core::Request;
 use kube::core::request::Error;
 use serde_json::Value;
 
-use super::kinds::Place;
+use super::kinds::ServedKind;
 use crate::calls::{CallError, call, only};
 use crate::deep::{self, Object, Unread};
 
@@ -18,9 +18,9 @@ use crate::deep::{self, Object, Unread};
 pub(super) const DEEPEST: usize = 100;
 
 /// Requests for objects of a kind, in a namespace, or in none.
-pub(super) fn requests(place: &Place, namespace: Option<&str>) -> Request {
-    let namespace = namespace.filter(|_| place.is_namespaced);
-    Request::new(DynamicObject::url_path(&place.resource, namespace))
+pub(super) fn requests(served: &ServedKind, namespace: Option<&str>) -> Request {
+    let namespace = namespace.filter(|_| served.is_namespaced);
+    Request::new(DynamicObject::url_path(&served.resource, namespace))
 }
 
 /// The object that is answered, without what of it is nested too deep.

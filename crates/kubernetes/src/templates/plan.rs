@@ -8,7 +8,7 @@ use ring::digest::{SHA256, digest};
 use ring::hmac;
 use serde_json::{Map, Value, json};
 
-use super::kinds::Place;
+use super::kinds::ServedKind;
 use super::names::{GROUP, Kind, MARK, OWNER, VERSION};
 use super::record;
 use super::resource::Key;
@@ -19,7 +19,7 @@ const LONGEST: usize = 253;
 /// An object that is to be made.
 #[derive(Debug, Clone)]
 pub(super) struct Planned {
-    pub(super) place: Place,
+    pub(super) served: ServedKind,
     pub(super) name: String,
     /// `None` for what is of the whole cluster.
     pub(super) namespace: Option<String>,
@@ -46,13 +46,13 @@ impl Planned {
 
     /// Whether objects of its kind may expose something.
     pub(super) fn may_expose(&self) -> bool {
-        let resource = &self.place.resource;
+        let resource = &self.served.resource;
         template::may_expose(&resource.api_version, &resource.kind)
     }
 
     /// The resource, with its group.
     pub(super) fn resource(&self) -> String {
-        let ApiResource { group, plural, .. } = &self.place.resource;
+        let ApiResource { group, plural, .. } = &self.served.resource;
         if group.is_empty() { plural.clone() } else { format!("{plural}.{group}") }
     }
 }
@@ -87,7 +87,8 @@ impl Ordinals {
 /// If so: what to do about it.
 pub(super) fn check_nested(is_nested: bool, plan: &[Planned]) -> Result<(), String> {
     let is_instance = |it: &&Planned| {
-        it.place.resource.group == GROUP && it.place.resource.kind == Kind::TemplateInstance.name()
+        it.served.resource.group == GROUP
+            && it.served.resource.kind == Kind::TemplateInstance.name()
     };
     match plan.iter().find(is_instance).filter(|_| is_nested) {
         Some(further) => Err(format!(
@@ -107,7 +108,7 @@ pub(super) fn plan(
     of: &Key,
     ordinal: usize,
     mut object: Value,
-    place: Place,
+    served: ServedKind,
     seal: &hmac::Key,
 ) -> Result<Planned, String> {
     let kind = object["kind"].as_str().unwrap_or_default().to_owned();
@@ -116,7 +117,7 @@ pub(super) fn plan(
     let metadata = metadata.as_object_mut().ok_or("metadata: has to be a map")?;
     let name = named(of, &kind, ordinal, metadata)?;
     let namespace = metadata.get("namespace").and_then(Value::as_str).unwrap_or_default();
-    let namespace = match place.is_namespaced {
+    let namespace = match served.is_namespaced {
         false => None,
         true if namespace.is_empty() => Some(of.namespace.to_string()),
         true => Some(path_segment("metadata.namespace", namespace)?),
@@ -137,12 +138,12 @@ pub(super) fn plan(
         let annotations = member(metadata, "annotations", json!({}));
         let annotations =
             annotations.as_object_mut().ok_or("metadata.annotations: has to be a map")?;
-        let resource = [place.resource.plural.as_str(), &place.resource.group];
+        let resource = [served.resource.plural.as_str(), &served.resource.group];
         let mark = mark(of, resource, namespace.as_deref(), &name, seal);
         annotations.insert(MARK.to_owned(), json!(mark));
     }
-    let rank = rank(&place);
-    Ok(Planned { place, name, namespace, rank, object })
+    let rank = rank(&served);
+    Ok(Planned { served, name, namespace, rank, object })
 }
 
 /// A member, where it is not there what is empty: `null` is absent, as Go reads it.
@@ -235,7 +236,7 @@ impl Planned {
             true => is_owned(of, found),
             false => {
                 let said = metadata["annotations"][MARK].as_str().unwrap_or_default();
-                let ApiResource { group, plural, .. } = &self.place.resource;
+                let ApiResource { group, plural, .. } = &self.served.resource;
                 let namespace = self.namespace.as_deref();
                 let of_group = |group| mark(of, [plural, group], namespace, &self.name, seal);
                 groups(group).any(|group| of_group(group) == said)
@@ -265,8 +266,8 @@ fn path_segment(path: &str, name: &str) -> Result<String, String> {
 
 /// What others need to be let in comes first: a namespace, a kind; then what pods refer to, and roles; then those
 /// who are bound to them.
-fn rank(place: &Place) -> u8 {
-    let resource = &place.resource;
+fn rank(served: &ServedKind) -> u8 {
+    let resource = &served.resource;
     match (resource.group.as_str(), resource.kind.as_str()) {
         ("", "Namespace")
         | ("project.openshift.io", "Project" | "ProjectRequest")

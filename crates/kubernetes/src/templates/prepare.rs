@@ -14,11 +14,11 @@ use template::Processed;
 use template::translate::{Translation, translate};
 use tokio::sync::{OwnedSemaphorePermit, SemaphorePermit, TryAcquireError};
 
-use super::kinds::{Kinds, Place};
+use super::kinds::{Kinds, ServedKind};
 use super::make::{AT_ONCE, get};
 use super::objects::DEEPEST;
 use super::plan::{self, Ordinals, Planned, check_nested};
-use super::record::{Former, Kept, Record, is_what_it_says};
+use super::record::{Former, Record, StoredRecord, is_what_it_says};
 use super::resource::{Instance, Key};
 use super::status::Made;
 use super::trouble::Trouble;
@@ -33,7 +33,7 @@ pub(super) const NEXT_TURN: Duration = Duration::from_secs(1);
 /// What is to be made.
 pub(super) struct Prepared {
     pub(super) plan: Vec<Planned>,
-    pub(super) kept: Arc<Kept>,
+    pub(super) kept: Arc<StoredRecord>,
     /// What of the values is nobody's business.
     pub(super) redactor: Redactor,
     /// Held as long as this is there, where it is large.
@@ -45,7 +45,7 @@ impl Controller {
     pub(super) async fn prepare(
         &self,
         instance: &Instance,
-        kept: Arc<Kept>,
+        kept: Arc<StoredRecord>,
     ) -> Result<Option<Prepared>, Trouble> {
         let template = template(instance.spec()).map_err(Trouble::Final)?;
         let public = defaults(&instance.spec()["template"]);
@@ -61,7 +61,7 @@ impl Controller {
         &self,
         instance: &Instance,
         client: &Client,
-        before: Option<&Kept>,
+        before: Option<&StoredRecord>,
     ) -> Result<Option<Prepared>, Trouble> {
         let spec = instance.spec();
         if let Some(before) = before {
@@ -83,7 +83,7 @@ impl Controller {
         let mut record = Record::of(instance, &parameters, message, self.now().to_string());
         record.translation = self.settings.translation.clone().map(Into::into);
         let mut kept = match before {
-            None => Kept::new(record, spec),
+            None => StoredRecord::new(record, spec),
             Some(before) => before.next(record, spec, &instance.key, &self.seal),
         };
         let (plan, redactor) = self.plan(instance, &kept, objects, &public).await?;
@@ -123,7 +123,7 @@ impl Controller {
     async fn plan(
         &self,
         instance: &Instance,
-        kept: &Kept,
+        kept: &StoredRecord,
         objects: Vec<Value>,
         public: &[String],
     ) -> Result<(Vec<Planned>, Redactor), Trouble> {
@@ -149,7 +149,7 @@ impl Controller {
         &self,
         instance: &Instance,
         client: &Client,
-        before: &Kept,
+        before: &StoredRecord,
         plan: &[Planned],
     ) -> Result<Vec<Former>, Trouble> {
         let carried = self.left(instance, client, &before.record).await?;
@@ -194,7 +194,7 @@ impl Controller {
     pub(super) async fn planned(
         &self,
         instance: &Instance,
-        kept: &Kept,
+        kept: &StoredRecord,
     ) -> Result<Vec<Planned>, Trouble> {
         // Where it was too large to be kept what is ordered may still be it.
         let still = || Some(instance.spec().clone()).filter(|_| kept.record.is_of(instance));
@@ -241,7 +241,7 @@ pub(super) async fn plan_all(
 ) -> Result<Vec<Planned>, Trouble> {
     let (mut plan, mut planned_already) = (Vec::new(), HashSet::new());
     let (mut faults, mut ordinals) = (Vec::new(), Ordinals::default());
-    let defined: Vec<Place> = objects.iter().flat_map(defined).collect();
+    let defined: Vec<ServedKind> = objects.iter().flat_map(defined).collect();
     for (index, object) in objects.into_iter().enumerate() {
         let path = format!("template.objects[{index}]");
         if is_deeper(&object, DEEPEST) {
@@ -254,19 +254,19 @@ pub(super) async fn plan_all(
         let found = kinds.find(api_version, kind).await;
         let found = found.map_err(|error| Trouble::from(error).of(api_version))?;
         let is_it =
-            |it: &&Place| it.resource.api_version == api_version && it.resource.kind == kind;
-        let Some(place) = found.or_else(|| defined.iter().find(is_it).cloned()) else {
+            |it: &&ServedKind| it.resource.api_version == api_version && it.resource.kind == kind;
+        let Some(served) = found.or_else(|| defined.iter().find(is_it).cloned()) else {
             return Err(Trouble::Doubtful(format!(
                 "{path}: the API server knows no {kind:?} of {api_version:?}"
             )));
         };
-        if !place.is_kept {
+        if !served.is_kept {
             faults.push(format!(
                 "{path}: Invalid value: a {kind}: the API server keeps none, so that it could not be removed: leave it out"
             ));
             continue;
         }
-        match plan::plan(of, ordinals.next(&object), object, place, seal) {
+        match plan::plan(of, ordinals.next(&object), object, served, seal) {
             Ok(planned) if !planned_already.insert(planned.identity()) => {
                 faults.push(format!("{path}: Duplicate value: {}", planned.words()));
             }
@@ -295,10 +295,10 @@ pub(super) async fn planned_of(
     for object in objects.into_iter().flatten() {
         let ordinal = ordinals.next(&object);
         let (api_version, kind) = plan::kind(&object);
-        let place = kinds.find_any(api_version, kind).await;
-        let place = place.map_err(|error| Trouble::from(error).of(api_version))?;
-        let Some(place) = place.filter(|place| place.is_kept) else { continue };
-        plan.extend(plan::plan(of, ordinal, object, place, seal));
+        let served = kinds.find_any(api_version, kind).await;
+        let served = served.map_err(|error| Trouble::from(error).of(api_version))?;
+        let Some(served) = served.filter(|served| served.is_kept) else { continue };
+        plan.extend(plan::plan(of, ordinal, object, served, seal));
     }
     Ok(plan)
 }
@@ -314,11 +314,11 @@ pub(super) fn unplanned(all: impl Iterator<Item = Former>, plan: &[Planned]) -> 
 
 /// Where an object of an earlier revision is; `None` if its kind is gone.
 pub(super) async fn place_of(kinds: &Kinds, former: &Former) -> Result<Option<Planned>, Trouble> {
-    let place = kinds.find_any(&former.api_version, &former.kind).await;
-    let place = place.map_err(|error| Trouble::from(error).of(&former.api_version))?;
-    Ok(place.filter(|place| place.is_kept).map(|place| Planned {
-        namespace: place.is_namespaced.then(|| former.namespace.clone()),
-        place,
+    let served = kinds.find_any(&former.api_version, &former.kind).await;
+    let served = served.map_err(|error| Trouble::from(error).of(&former.api_version))?;
+    Ok(served.filter(|served| served.is_kept).map(|served| Planned {
+        namespace: served.is_namespaced.then(|| former.namespace.clone()),
+        served,
         name: former.name.clone(),
         rank: 0,
         object: Value::Null,
@@ -331,7 +331,7 @@ fn with_values(mut template: template::Template, record: &Record) -> Result<Proc
 }
 
 /// The kinds that an object of a template defines: others of the template may be of them.
-fn defined(object: &Value) -> Vec<Place> {
+fn defined(object: &Value) -> Vec<ServedKind> {
     let (api_version, kind) = plan::kind(object);
     if kind != "CustomResourceDefinition" || !api_version.starts_with("apiextensions.k8s.io/") {
         return Vec::new();
@@ -341,9 +341,9 @@ fn defined(object: &Value) -> Vec<Place> {
     let (group, kind, plural) =
         (text(&spec["group"]), text(&spec["names"]["kind"]), text(&spec["names"]["plural"]));
     let versions = spec["versions"].as_array().into_iter().flatten();
-    let place = |version: &Value| {
+    let served = |version: &Value| {
         let version = text(&version["name"]);
-        Place {
+        ServedKind {
             resource: kube::discovery::ApiResource {
                 group: group.clone(),
                 api_version: format!("{group}/{version}"),
@@ -355,5 +355,5 @@ fn defined(object: &Value) -> Vec<Place> {
             is_kept: true,
         }
     };
-    versions.map(place).collect()
+    versions.map(served).collect()
 }

@@ -296,7 +296,7 @@ impl Look<'_> {
 }
 
 fn previewed(planned: &Planned, fate: Fate) -> Previewed {
-    let resource = &planned.place.resource;
+    let resource = &planned.served.resource;
     Previewed {
         api_version: resource.api_version.clone(),
         kind: resource.kind.clone(),

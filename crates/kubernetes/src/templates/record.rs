@@ -124,8 +124,8 @@ impl Former {
 impl From<&Planned> for Former {
     fn from(planned: &Planned) -> Self {
         Self {
-            api_version: planned.place.resource.api_version.clone(),
-            kind: planned.place.resource.kind.clone(),
+            api_version: planned.served.resource.api_version.clone(),
+            kind: planned.served.resource.kind.clone(),
             namespace: planned.namespace.clone().unwrap_or_default(),
             name: planned.name.clone(),
         }
@@ -189,7 +189,7 @@ impl Record {
 
 /// A record, with what is beside it.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct StoredRecord {
     pub(super) record: Record,
     /// What was ordered, packed; empty where it was too large.
     packed: Vec<u8>,
@@ -201,7 +201,7 @@ pub(super) struct Kept {
     pub(super) is_orphaned: bool,
 }
 
-impl Kept {
+impl StoredRecord {
     /// One that is to be written first.
     pub(super) fn new(record: Record, spec: &Value) -> Self {
         let (packed, version) = (pack(spec), String::new());
@@ -287,7 +287,7 @@ pub fn name(uid: &str) -> String {
 }
 
 /// The Secret that keeps a record.
-pub(super) fn secret(of: &Key, kept: &Kept, key: &hmac::Key) -> Value {
+pub(super) fn secret(of: &Key, kept: &StoredRecord, key: &hmac::Key) -> Value {
     let mut secret = json!({
         "apiVersion": "v1",
         "kind": "Secret",
@@ -319,7 +319,7 @@ pub(super) fn withdrawn(of: &Key, key: &hmac::Key) -> Value {
         message: String::new(),
         before: Vec::new(),
     };
-    let kept = Kept {
+    let kept = StoredRecord {
         record,
         packed: Vec::new(),
         older: Vec::new(),
@@ -337,7 +337,7 @@ pub(super) fn withdrawn(of: &Key, key: &hmac::Key) -> Value {
 ///
 /// # Errors
 /// If it is not what was recorded; it never has any of it.
-pub(super) fn read(of: &Key, secret: &Secret, key: &hmac::Key) -> Result<Kept, String> {
+pub(super) fn read(of: &Key, secret: &Secret, key: &hmac::Key) -> Result<StoredRecord, String> {
     let wrong = |why: &str| {
         format!("Secret {}: {why}: delete the instance, and order it anew", name(&of.uid))
     };
@@ -360,7 +360,7 @@ pub(super) fn read(of: &Key, secret: &Secret, key: &hmac::Key) -> Result<Kept, S
     let older = older(secret).into_iter().filter(is_ours).collect();
     let mut owners = secret.metadata.owner_references.iter().flatten();
     let is_orphaned = !owners.any(|owner| owner.uid == *of.uid);
-    Ok(Kept { record, packed, older, version, is_orphaned })
+    Ok(StoredRecord { record, packed, older, version, is_orphaned })
 }
 
 /// Revisions before, as they are kept, the newest first.
@@ -401,7 +401,7 @@ pub fn of_revision(mut template: Value, revision: u64) -> Value {
 ///
 /// # Errors
 /// If it is another.
-pub(super) fn is_what_it_says(template: &Value, before: &Kept) -> Result<(), String> {
+pub(super) fn is_what_it_says(template: &Value, before: &StoredRecord) -> Result<(), String> {
     let said = &template["metadata"]["annotations"][REVISION];
     let (Some(said), now) = (said.as_str(), unsaid(template)) else { return Ok(()) };
     let is = |revision| before.template(revision).is_some_and(|it| unsaid(&it) == now);

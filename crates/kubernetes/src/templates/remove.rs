@@ -8,12 +8,12 @@ use kube::Client;
 use kube::api::{GetParams, PropagationPolicy};
 use serde_json::Value;
 
-use super::kinds::Place;
+use super::kinds::ServedKind;
 use super::make::{AT_ONCE, get, made};
 use super::names::{OWNER, VERIFIED};
 use super::objects::{Removal, answered, delete, requests};
 use super::plan::{Planned, is_owned};
-use super::record::Kept;
+use super::record::StoredRecord;
 use super::requester::Requester;
 use super::resource::{Instance, Key};
 use super::status::Made;
@@ -190,7 +190,7 @@ impl Controller {
         &self,
         instance: &Instance,
         client: &Client,
-        kept: &Kept,
+        kept: &StoredRecord,
     ) -> Result<Targets, Trouble> {
         let mut targets: Vec<Made> = instance.objects().iter().filter_map(Made::of).collect();
         let mut uids: HashSet<String> = targets.iter().map(|it| it.uid.clone()).collect();
@@ -252,8 +252,8 @@ impl Controller {
             )),
             _ => Trouble::Passing(format!("unable to delete {} {}: {error}", made.kind, made.name)),
         };
-        let place = self.kinds.find_any(&made.api_version, &made.kind).await.map_err(failed)?;
-        let Some(place) = place else {
+        let served = self.kinds.find_any(&made.api_version, &made.kind).await.map_err(failed)?;
+        let Some(served) = served else {
             // A kind that is gone took its objects with it; one that comes back did not.
             let since = self.with(key, |work| {
                 *work.unknown.entry(made.uid.clone()).or_insert_with(Instant::now)
@@ -262,12 +262,12 @@ impl Controller {
             return Ok(if is_gone { Left::Nothing } else { Left::Going });
         };
         // It was an answer, and no object.
-        if !place.is_kept {
+        if !served.is_kept {
             return Ok(Left::Nothing);
         }
         let in_place = made.namespace == *key.namespace;
-        let left = remove_from(key, client, &place, made).await;
-        match self.kinds.seen(&place.resource.api_version, left) {
+        let left = remove_from(key, client, &served, made).await;
+        match self.kinds.seen(&served.resource.api_version, left) {
             Ok(left) => Ok(left),
             Err(CallError::Unserved) => Ok(Left::Going),
             // Who may not any more leaves it to Kubernetes, where it is owned.
@@ -348,14 +348,14 @@ impl Controller {
 
 /// Whether the objects of an instance that goes are let be. Kubernetes takes away whom the record belongs to before it
 /// says no more that they are: so that is known to whoever comes later, and of what nothing owns, too.
-pub(super) fn is_orphaned(instance: &Instance, record: Option<&Kept>) -> bool {
+pub(super) fn is_orphaned(instance: &Instance, record: Option<&StoredRecord>) -> bool {
     instance.is_orphaning() || record.is_some_and(|kept| kept.is_orphaned)
 }
 
 /// How what an object has made goes. It is waited for, pods above all; but for what makes nothing that matters that
 /// would be a turn of the garbage collector for each, and it takes twenty a second.
-fn propagation(place: &Place) -> PropagationPolicy {
-    let makes_nothing = match (place.resource.group.as_str(), place.resource.kind.as_str()) {
+fn propagation(served: &ServedKind) -> PropagationPolicy {
+    let makes_nothing = match (served.resource.group.as_str(), served.resource.kind.as_str()) {
         ("", "ReplicationController") => false,
         (
             ""
@@ -380,10 +380,10 @@ fn propagation(place: &Place) -> PropagationPolicy {
 pub(super) async fn remove_from(
     key: &Key,
     client: &Client,
-    place: &Place,
+    served: &ServedKind,
     made: &Made,
 ) -> Result<Left, CallError> {
-    let requests = requests(place, Some(&made.namespace));
+    let requests = requests(served, Some(&made.namespace));
     let found = requests.get_metadata(&made.name, &GetParams::default());
     let Some(found) = there(answered(client, found).await)? else { return Ok(Left::Nothing) };
     let metadata = &found["metadata"];
@@ -401,7 +401,7 @@ pub(super) async fn remove_from(
         name: &made.name,
         uid: &made.uid,
         version: metadata["resourceVersion"].as_str(),
-        propagation: propagation(place),
+        propagation: propagation(served),
     };
     match delete(client, &requests, removal).await {
         Ok(true) => Ok(Left::Nothing),

@@ -19,9 +19,9 @@ pub(super) const MAY_NOT_IMPERSONATE: &str = "cannot impersonate";
 
 /// Somebody in whose name calls are made: `spec.requester`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Requester {
+pub(super) struct Requester {
     /// Who it is.
-    pub identity: Identity,
+    pub(super) identity: Identity,
     headers: HeaderMap,
 }
 
@@ -61,7 +61,7 @@ impl Requester {
     ///
     /// # Errors
     /// If there is no name, or if something of it cannot be sent.
-    pub fn new(identity: Identity) -> Result<Self, String> {
+    pub(super) fn new(identity: Identity) -> Result<Self, String> {
         if identity.user.is_empty() {
             return Err("spec.requester.username: Required value".to_owned());
         }

@@ -83,7 +83,7 @@ fn missing(user: &str, verb: &str, planned: &Planned) -> String {
 }
 
 async fn may(client: &Client, verb: &str, planned: &Planned) -> Result<bool, CallError> {
-    let resource = &planned.place.resource;
+    let resource = &planned.served.resource;
     let right = ResourceAttributes {
         verb: Some(verb.to_owned()),
         group: Some(resource.group.clone()),
@@ -116,7 +116,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::templates::kinds::Place;
+    use crate::templates::kinds::ServedKind;
 
     fn planned(kind: &str, object: Value) -> Planned {
         let resource = ApiResource {
@@ -126,8 +126,8 @@ mod tests {
             kind: kind.into(),
             plural: format!("{}s", kind.to_lowercase()),
         };
-        let place = Place { resource, is_namespaced: true, is_kept: true };
-        Planned { place, name: "a".into(), namespace: Some("n".into()), rank: 0, object }
+        let served = ServedKind { resource, is_namespaced: true, is_kept: true };
+        Planned { served, name: "a".into(), namespace: Some("n".into()), rank: 0, object }
     }
 
     #[test]

@@ -1,19 +1,13 @@
 //! Templates and their instances as they are read: in parts, of which one that cannot be read hides no other.
 
-use std::borrow::Cow;
-
-use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::Resource;
+use osb::weight::weigh;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::names::{GROUP, Kind, VERSION};
-use crate::deep::{self, Unread, part};
-use osb::weight::weigh;
-
-use crate::deep::HEAVIEST;
+use crate::deep::{self, HEAVIEST, Unread, part, resource};
 
 /// A TemplateInstance, its parts as text: thousands of them are kept, and few are worked on.
 #[derive(Debug, Clone, Deserialize)]
@@ -74,38 +68,11 @@ impl SeenTemplate {
     }
 }
 
-macro_rules! resource {
-    ($seen:ty, $kind:expr) => {
-        impl Resource for $seen {
-            type DynamicType = ();
-            type Scope = NamespaceResourceScope;
-
-            fn kind((): &()) -> Cow<'_, str> {
-                $kind.name().into()
-            }
-
-            fn group((): &()) -> Cow<'_, str> {
-                GROUP.into()
-            }
-
-            fn version((): &()) -> Cow<'_, str> {
-                VERSION.into()
-            }
-
-            fn plural((): &()) -> Cow<'_, str> {
-                $kind.plural().into()
-            }
-
-            fn meta(&self) -> &ObjectMeta {
-                &self.metadata
-            }
-
-            fn meta_mut(&mut self) -> &mut ObjectMeta {
-                &mut self.metadata
-            }
-        }
-    };
-}
-
-resource!(SeenInstance, Kind::TemplateInstance);
-resource!(SeenTemplate, Kind::Template);
+resource!(
+    SeenInstance,
+    GROUP,
+    VERSION,
+    Kind::TemplateInstance.name(),
+    Kind::TemplateInstance.plural()
+);
+resource!(SeenTemplate, GROUP, VERSION, Kind::Template.name(), Kind::Template.plural());

@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep_until};
 use super::Controller;
 use super::names::{HOLDS_RECORD, Kind};
 use super::prepare::planned_of;
-use super::record::{self, Kept};
+use super::record::{self, StoredRecord};
 use super::remove::Left;
 use super::requester::Requester;
 use super::resource::Key;
@@ -146,7 +146,12 @@ impl Controller {
     }
 
     /// What there is of what a record says, but for what Kubernetes collects.
-    async fn made_by(&self, key: &Key, client: &Client, kept: &Kept) -> Result<Vec<Made>, Trouble> {
+    async fn made_by(
+        &self,
+        key: &Key,
+        client: &Client,
+        kept: &StoredRecord,
+    ) -> Result<Vec<Made>, Trouble> {
         let Some(spec) = kept.spec() else {
             let why = format!(
                 "what was ordered was too large to be recorded: look for what is left of it, and take the finalizer \

@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use super::await_ready::Follower;
-use super::record::Kept;
+use super::record::StoredRecord;
 use super::resource::{Instance, Key};
 use super::seen::SeenInstance;
 use super::status::Made;
@@ -43,7 +43,7 @@ struct Open {
 /// What this process knows of what it does. Whoever comes after finds it out anew.
 #[derive(Default)]
 pub(super) struct Work {
-    pub(super) record: Option<Arc<Kept>>,
+    pub(super) record: Option<Arc<StoredRecord>>,
     /// Objects that were made and are not in the status yet, by their place in the template.
     pub(super) made: BTreeMap<usize, Made>,
     /// Objects that were changed, by their uids, and to which version: what is older is not what was changed.
@@ -69,7 +69,7 @@ pub(super) struct Work {
 
 impl Work {
     /// What is done from now on is done by this record.
-    pub(super) fn take_up(&mut self, kept: &Arc<Kept>) {
+    pub(super) fn take_up(&mut self, kept: &Arc<StoredRecord>) {
         let before = self.record.replace(Arc::clone(kept));
         if before.is_some_and(|before| before.record.revision != kept.record.revision) {
             (self.made, self.follower) = (BTreeMap::new(), None);

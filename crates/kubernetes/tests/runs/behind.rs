@@ -25,7 +25,7 @@ const QUIET: Duration = Duration::from_secs(2);
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_is_behind_does_not_write_over_what_a_later_run_has_left() {
     seeds::log();
-    let plane = ControlPlane::start(&kubernetes::resources::definitions()).unwrap();
+    let plane = ControlPlane::start(&kubernetes::definitions()).unwrap();
     let town = Arc::new(Town::new(&Place::of(&plane), "behind", script()).await);
     let shape = Shape { kept: Kept::Secret { owned: false }, ..Shape::usual() };
     let user = User::who_tells(&town).of_one_like(shape);
@@ -66,7 +66,7 @@ async fn whoever_is_behind_does_not_write_over_what_a_later_run_has_left() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_kept_before_its_pod_was_taken_is_not_lost_to_whoever_comes_after() {
     seeds::log();
-    let plane = ControlPlane::start(&kubernetes::resources::definitions()).unwrap();
+    let plane = ControlPlane::start(&kubernetes::definitions()).unwrap();
     let town = Arc::new(Town::new(&Place::of(&plane), "kept", script()).await);
     let user = User::who_tells(&town);
     let slow = Proxy::start(town.client.clone(), Plan::calm()).await.unwrap();
@@ -98,7 +98,7 @@ async fn what_was_kept_before_its_pod_was_taken_is_not_lost_to_whoever_comes_aft
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_kept_of_one_that_was_deleted_is_no_run_of_another_that_was_made_anew() {
     seeds::log();
-    let plane = ControlPlane::start(&kubernetes::resources::definitions()).unwrap();
+    let plane = ControlPlane::start(&kubernetes::definitions()).unwrap();
     let town = Arc::new(Town::new(&Place::of(&plane), "anew", script()).await);
     let user = User::who_tells(&town);
     let slow = Proxy::start(town.client.clone(), Plan::calm()).await.unwrap();

@@ -204,7 +204,7 @@ async fn live(place: Place, life: &'static Life, death: Death) -> (u64, bool) {
 /// One in which nobody dies, and then those in which somebody does at one of its calls.
 fn sweep(life: &'static Life) {
     log();
-    let plane = ControlPlane::start(&kubernetes::resources::definitions()).unwrap();
+    let plane = ControlPlane::start(&kubernetes::definitions()).unwrap();
     let place = Place::of(&plane);
     let runtime = Builder::new_multi_thread().enable_all().build().unwrap();
     let begin = |death| runtime.spawn(live(place.clone(), life, death));

@@ -38,7 +38,7 @@ fn script() -> testkit::kubelet::JobScript {
 async fn a_job_that_is_made_after_its_run_was_carried_out_goes_with_its_pod_and_nothing_is_kept_of_it()
  {
     seeds::log();
-    let plane = ControlPlane::start(&kubernetes::resources::definitions()).unwrap();
+    let plane = ControlPlane::start(&kubernetes::definitions()).unwrap();
     let town = Town::new(&Place::of(&plane), "late", script()).await;
     let town = Arc::new(town);
     let user = User::who_tells(&town);

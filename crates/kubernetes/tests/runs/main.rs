@@ -50,7 +50,7 @@ const USUAL: Usual = Usual { schedules: 500, at_once: 24 };
 
 #[test]
 fn no_schedule_of_failures_loses_repeats_or_invents_a_run() {
-    let plane = ControlPlane::start(&kubernetes::resources::definitions()).unwrap();
+    let plane = ControlPlane::start(&kubernetes::definitions()).unwrap();
     let place = Place::of(&plane);
     run(&USUAL, |seed| schedule(place.clone(), seed, None));
 }

@@ -22,7 +22,7 @@ const SOON: Duration = Duration::from_secs(10);
 /// said of it, and how long that took from when Kubernetes knew it.
 async fn said(name: &str, begins: Duration, words: &str) {
     seeds::log();
-    let plane = ControlPlane::start_with_nodes(&kubernetes::resources::definitions()).unwrap();
+    let plane = ControlPlane::start_with_nodes(&kubernetes::definitions()).unwrap();
     let script = move |_: &str| JobAct {
         begins,
         lasts: Duration::from_secs(600),

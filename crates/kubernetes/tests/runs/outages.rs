@@ -20,7 +20,7 @@ const AWAY: Duration = Duration::from_secs(3);
 /// where it is.
 fn survives(away: impl FnOnce(&mut ControlPlane)) {
     crate::seeds::log();
-    let mut plane = ControlPlane::start(&kubernetes::resources::definitions()).unwrap();
+    let mut plane = ControlPlane::start(&kubernetes::definitions()).unwrap();
     let place = Place::of(&plane);
     let runtime = Builder::new_multi_thread().enable_all().build().unwrap();
     let outage: Arc<Outage> = Arc::default();

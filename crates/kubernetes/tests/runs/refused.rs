@@ -31,7 +31,7 @@ async fn refuse(quotas: &Api<ResourceQuota>) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_whose_output_is_refused_keeps_no_other_from_beginning_and_ending() {
     seeds::log();
-    let plane = ControlPlane::start(&kubernetes::resources::definitions()).unwrap();
+    let plane = ControlPlane::start(&kubernetes::definitions()).unwrap();
     let script = Arc::new(|job: &str| JobAct {
         begins: Duration::ZERO,
         lasts: Duration::from_millis(30),

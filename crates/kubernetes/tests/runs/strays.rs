@@ -67,7 +67,7 @@ impl Stray {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sidecar_ends_with_the_others_though_its_job_was_taken_away() {
     seeds::log();
-    let definitions = kubernetes::resources::definitions();
+    let definitions = kubernetes::definitions();
     let plane = ControlPlane::start_without_collector(&definitions).unwrap();
     let stray = Stray::begun(&plane, "strays").await;
     let jobs: Api<Job> = Api::namespaced(stray.town.client.clone(), &stray.town.namespace);
@@ -84,7 +84,7 @@ async fn a_sidecar_ends_with_the_others_though_its_job_was_taken_away() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sidecar_ends_with_the_others_though_its_resource_is_deleted_and_held_by_another() {
     seeds::log();
-    let plane = ControlPlane::start(&kubernetes::resources::definitions()).unwrap();
+    let plane = ControlPlane::start(&kubernetes::definitions()).unwrap();
     let stray = Stray::begun(&plane, "held").await;
     let (resources, object) = (stray.user.resources(), stray.user.get().await);
     let name = object.metadata.name.unwrap();

@@ -45,7 +45,7 @@ async fn events(town: &Town) -> Vec<(String, String)> {
 async fn output_in_the_log_of_a_node_that_is_silent_is_waited_for_and_of_one_that_is_gone_unreadable()
  {
     seeds::log();
-    let plane = ControlPlane::start(&kubernetes::resources::definitions()).unwrap();
+    let plane = ControlPlane::start(&kubernetes::definitions()).unwrap();
     let script = Arc::new(|_: &str| JobAct {
         begins: Duration::ZERO,
         lasts: Duration::from_millis(30),

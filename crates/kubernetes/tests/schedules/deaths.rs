@@ -151,7 +151,7 @@ async fn live(place: Place, life: Life, death: Option<Point>) -> (u64, bool) {
 /// A life in which nobody dies, which makes so many calls at least, and then those in which somebody does at one of them.
 fn sweep(life: Life, least: u64) {
     seeds::log();
-    let plane = ControlPlane::start(&kubernetes::resources::definitions()).unwrap();
+    let plane = ControlPlane::start(&kubernetes::definitions()).unwrap();
     let place = Place::of(&plane);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let begin = |death| runtime.spawn(live(place.clone(), life, death));

@@ -58,7 +58,7 @@ fn makes_a_job(call: &str) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_that_was_held_up_finds_the_name_of_its_job_taken_and_runs_nothing_again() {
-    let plane = ControlPlane::start(&kubernetes::resources::definitions()).unwrap();
+    let plane = ControlPlane::start(&kubernetes::definitions()).unwrap();
     let world = World::new(&Place::of(&plane), "held-up", well(Duration::from_millis(100))).await;
     let (world, fleet) = (Arc::new(world), Fleet::default());
     let linger = Duration::from_secs(8);
@@ -95,7 +95,7 @@ async fn a_leader_that_was_held_up_finds_the_name_of_its_job_taken_and_runs_noth
 
 #[tokio::test(flavor = "multi_thread")]
 async fn work_elsewhere_that_says_how_far_it_is_is_told_to_the_platform_and_makes_no_warning() {
-    let plane = ControlPlane::start(&kubernetes::resources::definitions()).unwrap();
+    let plane = ControlPlane::start(&kubernetes::definitions()).unwrap();
     let script: Script = Arc::new(|order: &Order| {
         let is_over = question(&order.run).is_some_and(|(_, number)| number > 2);
         let end = if is_over { End::Well } else { End::Elsewhere(progress(&order.run)) };

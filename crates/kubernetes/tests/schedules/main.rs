@@ -44,7 +44,7 @@ const USUAL: Usual = Usual { schedules: 24, at_once: 12 };
 
 #[test]
 fn no_schedule_of_failures_loses_repeats_or_strands_an_operation() {
-    let plane = ControlPlane::start(&kubernetes::resources::definitions()).unwrap();
+    let plane = ControlPlane::start(&kubernetes::definitions()).unwrap();
     let place = Place::of(&plane);
     run(&USUAL, |seed| schedule(place.clone(), seed, Manner::of(seed)));
 }

@@ -27,7 +27,7 @@ fn runtime() -> Runtime {
 }
 
 fn plane() -> ControlPlane {
-    ControlPlane::start(&kubernetes::resources::definitions()).unwrap()
+    ControlPlane::start(&kubernetes::definitions()).unwrap()
 }
 
 /// Three schedules in which nothing goes wrong but this.

@@ -13,7 +13,7 @@ use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams
 use kube::discovery::ApiResource;
 use kube::{Client, ResourceExt};
 use kubernetes::PackedAgent;
-use kubernetes::resources::{self, Kind};
+use kubernetes::resources::Kind;
 use ring::digest::{SHA256, digest};
 use serde_json::{Value, json};
 use testkit::proxy::{Plan, Proxy};
@@ -136,7 +136,7 @@ async fn install(client: &Client) {
             .flatten()
             .any(|condition| condition["type"] == "Established" && condition["status"] == "True")
     };
-    for mut definition in resources::definitions() {
+    for mut definition in kubernetes::definitions() {
         let name = definition["metadata"]["name"].as_str().unwrap().to_owned();
         let text = BASE64.encode(digest(&SHA256, definition.to_string().as_bytes()).as_ref());
         let is_this = |found: &DynamicObject| found.annotations().get(APPLIED) == Some(&text);

@@ -48,7 +48,7 @@ impl Town {
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let namespace = format!("bench-{}-{count}", std::process::id());
         apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}));
-        kubernetes::resources::definitions().iter().for_each(apply);
+        kubernetes::definitions().iter().for_each(apply);
         apply(&json!({
             "apiVersion": "v1",
             "kind": "ConfigMap",

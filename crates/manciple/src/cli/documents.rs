@@ -52,7 +52,7 @@ fn unwritten(path: &Path, error: &io::Error) -> Failure {
 pub(crate) fn crds(args: &CrdsArgs) -> Result<(), Failure> {
     let definitions = match args.templates {
         true => templates::names::Kind::ALL.map(templates::definition).to_vec(),
-        false => kubernetes::resources::definitions(),
+        false => kubernetes::definitions(),
     };
     let mut text = String::new();
     for definition in definitions {

@@ -213,7 +213,7 @@ fn runtime() -> Arc<Runtime> {
 }
 
 fn plane() -> ControlPlane {
-    ControlPlane::start(&kubernetes::resources::definitions()).unwrap()
+    ControlPlane::start(&kubernetes::definitions()).unwrap()
 }
 
 #[test]

@@ -25,7 +25,7 @@ impl Town {
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let namespace = format!("town-{}-{count}", std::process::id());
         apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}));
-        kubernetes::resources::definitions().iter().for_each(apply);
+        kubernetes::definitions().iter().for_each(apply);
         let ledger = tempfile::Builder::new().prefix("ledger-").tempdir().unwrap().keep();
         std::fs::set_permissions(&ledger, std::fs::Permissions::from_mode(0o777)).unwrap();
         Self { namespace, site: Site::new(""), ledger }

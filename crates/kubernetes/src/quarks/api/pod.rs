@@ -5,7 +5,7 @@ use crate::runner::delivery::{PACKED_VOLUME, VOLUME};
 /// Our sidecar, by the name that the original's had.
 pub(crate) const SIDECAR: &str = "output-persist";
 /// Says that the user's containers have ended: an annotation of a pod with a classic sidecar.
-pub(crate) const ENDED: &str = "manciple.dev/ended";
+pub(crate) const TOLD_ENDED: &str = "manciple.dev/ended";
 /// The containers that a pod is over with, separated by commas: an annotation. Others may be put into it on its
 /// way to the node, and may never end.
 pub(crate) const CONTAINERS: &str = "manciple.dev/containers";

@@ -14,12 +14,13 @@ use kube::api::{ListParams, ObjectMeta, Patch, PatchParams};
 use serde_json::{Value, json};
 
 use crate::calls::{CallError, call};
+use crate::conditions::JobEnd;
 use crate::quarks::Controller;
 use crate::quarks::api::dialect::TRIGGERED;
 use crate::quarks::api::key::Key;
 use crate::quarks::api::resource::Resource;
 use crate::quarks::api::{naming, noted};
-use crate::quarks::state::job::{JobEnd, end};
+use crate::quarks::state::job::end;
 use crate::quarks::state::table::Table;
 use crate::text::{Text, each};
 
@@ -103,7 +104,7 @@ fn inheritance<'j>(
     its.retain(|job| !is_labelled(job) && job.metadata.deletion_timestamp.is_none());
     its.sort_by_key(|job| job.metadata.creation_timestamp.as_ref().map(|at| at.0));
     let (failed, mut taken): (Vec<&Job>, Vec<&Job>) =
-        its.into_iter().partition(|job| matches!(end(job), Some(JobEnd::Failed(..))));
+        its.into_iter().partition(|job| matches!(end(job), Some(JobEnd::Failed { .. })));
     // Failures were seen and stay, as ever. But the word that one ran for may be there still.
     let owes = resource.strategy == Strategy::Once && !resource.status.completed;
     if owes && last == 0 && taken.is_empty() {

@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 
 use engine::trigger::{LOST, REPLACED};
 
+use crate::conditions::JobEnd;
 use crate::quarks::api::resource::Resource;
-use crate::quarks::state::job::{JobEnd, SeenJob};
+use crate::quarks::state::job::SeenJob;
 
 /// How much later than the end of its run a Job was made that has come late, in seconds: clocks differ by less.
 const CLOCKS: i64 = 5;
@@ -161,7 +162,6 @@ mod tests {
             shared: false,
             run,
             end,
-            failed_at: 0,
             winds_up: false,
             due_at: None,
             reminded: None,
@@ -176,6 +176,10 @@ mod tests {
             told: false,
             expires: false,
         }
+    }
+
+    fn failed_for(reason: &str) -> JobEnd {
+        JobEnd::Failed { reason: reason.to_owned(), message: String::new(), at: 0 }
     }
 
     fn jobs(count: u64) -> BTreeMap<u64, SeenJob> {
@@ -223,7 +227,7 @@ mod tests {
     fn a_pod_that_goes_on_after_its_run_is_ended_unless_it_was_only_seen_late() {
         use Disposal::{Ends, LeavesPods, TakesPods};
         let kept = json!({"successfulJobsHistoryLimit": 9});
-        let failed = || Some(JobEnd::Failed("BackoffLimitExceeded".to_owned(), String::new()));
+        let failed = || Some(failed_for("BackoffLimitExceeded"));
         for (name, run, spec, end, expected) in [
             ("it is tried again", 5, json!({}), None, Some(TakesPods)),
             ("it is tried again, and kept", 5, kept.clone(), None, Some(TakesPods)),
@@ -345,7 +349,7 @@ mod tests {
         let mut resource = resource(spec, &ENDS);
         resource.status.history.truncate(2);
         let mut jobs = jobs(5);
-        jobs.get_mut(&2).unwrap().end = Some(JobEnd::Failed(String::new(), String::new()));
+        jobs.get_mut(&2).unwrap().end = Some(failed_for(""));
         let found: Vec<u64> = disposals(&resource, &jobs).into_keys().collect();
         assert_eq!(found, [1, 2, 3, 4]);
     }

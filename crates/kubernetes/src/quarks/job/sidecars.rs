@@ -13,7 +13,7 @@ use serde_json::json;
 use crate::calls::{CallError, call};
 use crate::quarks::Controller;
 use crate::quarks::api::key::Key;
-use crate::quarks::api::pod::ENDED;
+use crate::quarks::api::pod::TOLD_ENDED;
 use crate::quarks::api::resource::Resource;
 use crate::quarks::state::strays::Waiting;
 use crate::queue::Looked;
@@ -122,7 +122,7 @@ impl Controller {
 
     async fn end_sidecar(&self, waiting: &Waiting) -> Result<(), CallError> {
         let Waiting { namespace, name, uid, .. } = waiting;
-        let patch = json!({"metadata": {"uid": &**uid, "annotations": {ENDED: "true"}}});
+        let patch = json!({"metadata": {"uid": &**uid, "annotations": {TOLD_ENDED: "true"}}});
         let pods = self.api::<Pod>(namespace);
         match call(pods.patch_metadata(name, &PatchParams::default(), &Patch::Merge(patch))).await {
             Ok(_) | Err(CallError::NotFound) => {

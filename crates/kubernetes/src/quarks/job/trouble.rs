@@ -34,7 +34,7 @@ impl Table {
                 }
                 trouble.words = trouble.words.or(words);
             }
-            for pod in pods.filter(|pod| !pod.gone && !pod.over) {
+            for pod in pods.filter(|pod| !pod.gone && !pod.is_over()) {
                 let of_pod = of_pod(pod, of(&pod.uid), now.as_second());
                 trouble.words = trouble.words.or(of_pod.words);
                 trouble.again = trouble.again.into_iter().chain(of_pod.again).min();

@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 
 use crate::quarks::api::naming::sanitize;
 use crate::quarks::api::output_map::{LEFT, OutputMap, PRINTED};
-use crate::quarks::api::pod::{ENDED, SIDECAR, TOLD, TOLD_VOLUME};
+use crate::quarks::api::pod::{SIDECAR, TOLD, TOLD_ENDED, TOLD_VOLUME};
 use crate::runner::delivery::{
     DIRECTORY, Delivery, Parts, installed, resources_of_agent, restricted,
 };
@@ -227,7 +227,7 @@ impl Capture<'_> {
         command.extend([json!("--until"), json!(format!("{TOLD}/ended"))]);
         sidecar["command"] = Value::Array(command);
         mounts.push(json!({"name": TOLD_VOLUME, "mountPath": TOLD, "readOnly": true}));
-        let field = json!({"fieldPath": format!("metadata.annotations['{ENDED}']")});
+        let field = json!({"fieldPath": format!("metadata.annotations['{TOLD_ENDED}']")});
         let items = json!([{"path": "ended", "fieldRef": field}]);
         let told = json!({"name": TOLD_VOLUME, "downwardAPI": {"items": items}});
         sidecar["volumeMounts"] = Value::Array(mounts);

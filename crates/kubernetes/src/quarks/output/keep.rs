@@ -11,15 +11,16 @@ use serde_json::Value;
 use super::bounds::{Beyond, Taken};
 use super::logs::Reading;
 use super::objects::{Kept, kept, merged};
-use super::report::{self, Found};
+use super::report::{self, ContainerReport};
 use super::undone::{self, Undone};
 use crate::calls::{self, CallError, call, find};
+use crate::conditions::JobEnd;
 use crate::quarks::Controller;
 use crate::quarks::api::noted;
 use crate::quarks::api::output_map::OutputMap;
 use crate::quarks::api::pod::SIDECAR;
 use crate::quarks::api::resource::Resource;
-use crate::quarks::state::job::{JobEnd, SeenJob};
+use crate::quarks::state::job::SeenJob;
 use crate::quarks::state::pod::SeenPod;
 use crate::text::{Text, each};
 
@@ -37,7 +38,7 @@ impl Controller {
         let has_output = !OutputMap::of(resource.dialect, &spec).is_empty();
         let on_failure = spec["output"]["writeOnFailure"] == true;
         let is_needed = has_output || job.end != Some(JobEnd::Complete);
-        if matches!(&job.end, Some(JobEnd::Failed(reason, _)) if reason != DEADLINE) {
+        if matches!(&job.end, Some(JobEnd::Failed { reason, .. }) if reason != DEADLINE) {
             self.see_pods(job).await?;
         }
         let by_pods = job.wants.end(self.table().pods(job));
@@ -127,7 +128,7 @@ impl Controller {
         let have_ended = {
             let table = self.table();
             let mut pods = table.pods(job).peekable();
-            pods.peek().is_some() && pods.all(|pod| pod.over || pod.gone)
+            pods.peek().is_some() && pods.all(|pod| pod.is_over() || pod.gone)
         };
         if have_ended {
             return Ok(());
@@ -156,7 +157,7 @@ impl Controller {
         needed: bool,
     ) -> Result<Option<SeenPod>, CallError> {
         let seen = report::chosen(self.table().pods(job), failed).cloned();
-        if seen.as_ref().is_some_and(|pod| pod.succeeded || job.end.is_some()) || !needed {
+        if seen.as_ref().is_some_and(|pod| pod.has_succeeded() || job.end.is_some()) || !needed {
             return Ok(seen);
         }
         let listed = self.pods_of(job).await?;
@@ -187,26 +188,28 @@ impl Controller {
         let dialect = resource.dialect;
         let all = report::find(dialect, pod, spec);
         let mut taken = Taken::default();
-        if let Err(beyond) = taken.bytes(all.values().map(Found::brings).sum()) {
+        if let Err(beyond) = taken.bytes(all.values().map(ContainerReport::brings).sum()) {
             return Ok(Err(beyond));
         }
         let size = report::size(&all);
         let mut reports = Vec::new();
         for (reporter, found) in all {
-            if reading.is_none() && matches!(found, Found::InLog { .. } | Found::Printed(_)) {
+            if reading.is_none()
+                && matches!(found, ContainerReport::InLog { .. } | ContainerReport::Printed(_))
+            {
                 let (key, node) = (resource.key(), pod.node.as_ref());
                 let may_read = self.logs.read(&key, &job.uid, node, size, Instant::now());
                 *reading = Some(may_read.map_err(Undone::Later)?);
             }
             let log = match &found {
-                Found::InLog { container, previous, logged } => {
+                ContainerReport::InLog { container, previous, logged } => {
                     let (tail_lines, limit_bytes) = report::limits(logged);
                     let previous = *previous || pod.anew && container == SIDECAR;
                     let limits =
                         LogParams { tail_lines, limit_bytes, previous, ..LogParams::default() };
                     Some(self.log(job, pod, container, limits).await?)
                 }
-                Found::Printed(container) => {
+                ContainerReport::Printed(container) => {
                     let limit_bytes = i64::try_from(report::PRINTED_BYTES).ok();
                     let limits = LogParams { limit_bytes, ..LogParams::default() };
                     let printed = self.log(job, pod, container, limits).await?;
@@ -226,7 +229,7 @@ impl Controller {
                 opened = open();
             }
             let why = match (&found, &opened) {
-                (Found::Not(why), _) => why.clone(),
+                (ContainerReport::Missing(why), _) => why.clone(),
                 (_, Err(error)) => report::unreadable(pod, &reporter, error),
                 (_, Ok(_)) => String::new(),
             };
@@ -287,7 +290,7 @@ fn ended(job: Option<&JobEnd>, by_pods: Option<bool>) -> Result<Outcome, CallErr
         (Some(JobEnd::Complete), _) => Ok(Outcome::completed()),
         // Something was put into its pods. Kubernetes waits for that, and counts a pod as failed by it, too.
         (_, Some(true)) => Ok(Outcome::completed()),
-        (Some(JobEnd::Failed(reason, message)), _) => {
+        (Some(JobEnd::Failed { reason, message, .. }), _) => {
             let reason = if reason.is_empty() { "Failed" } else { reason };
             Ok(Outcome::failed(reason, message.clone()))
         }
@@ -330,7 +333,8 @@ mod tests {
     #[test]
     fn a_run_ends_as_its_job_says_and_before_that_as_its_pods_do() {
         let failed = |reason: &str, message: &str| {
-            Some(JobEnd::Failed(reason.to_owned(), message.to_owned()))
+            let (reason, message) = (reason.to_owned(), message.to_owned());
+            Some(JobEnd::Failed { reason, message, at: 0 })
         };
         let limit = || failed("BackoffLimitExceeded", "it has reached the limit");
         let (well, badly) = (Some(true), Some(false));

@@ -18,9 +18,9 @@ use crate::quarks::state::pod::{SeenEnd, SeenPod};
 /// How much of what a container has printed is read, in bytes: what is larger is too large, however large it is.
 pub(crate) const PRINTED_BYTES: usize = 2 * MAX_SECRET_BYTES;
 
-/// What a container's message says.
+/// Where the report of a container is, as its message says.
 #[derive(Debug)]
-pub(crate) enum Found {
+pub(crate) enum ContainerReport {
     /// It is here.
     Here(Sealed),
     /// It is in the log of this container, of before it was started again or not.
@@ -28,7 +28,7 @@ pub(crate) enum Found {
     /// It is what this container has printed.
     Printed(String),
     /// There is none, and why.
-    Not(String),
+    Missing(String),
 }
 
 /// How much of what is sealed stands in a line of a log, in bytes, and what such a line takes, with what stands before it.
@@ -43,9 +43,9 @@ const STRAY_BYTES: usize = 16 * 1024;
 const LARGE_BYTES: usize = MAX_LOGGED_BYTES + (1 << 20);
 
 /// Whether there is room in memory for that of several runs, as far as is known before it is read.
-pub(crate) fn size(all: &BTreeMap<String, Found>) -> Size {
-    let most = |found: &Found| match found {
-        Found::Printed(_) => PRINTED_BYTES,
+pub(crate) fn size(all: &BTreeMap<String, ContainerReport>) -> Size {
+    let most = |found: &ContainerReport| match found {
+        ContainerReport::Printed(_) => PRINTED_BYTES,
         found => found.brings(),
     };
     match all.values().map(most).sum::<usize>() > LARGE_BYTES {
@@ -54,13 +54,13 @@ pub(crate) fn size(all: &BTreeMap<String, Found>) -> Size {
     }
 }
 
-impl Found {
+impl ContainerReport {
     /// How much it brings at most, in bytes, as far as that is known before it is read.
     pub(crate) fn brings(&self) -> usize {
         match self {
             Self::Here(_) => MAX_MESSAGE_BYTES,
             Self::InLog { logged, .. } => logged.lines_in_log() * CHUNK_BYTES,
-            Self::Printed(_) | Self::Not(_) => 0,
+            Self::Printed(_) | Self::Missing(_) => 0,
         }
     }
 }
@@ -79,9 +79,10 @@ pub(crate) fn chosen<'p>(
     pods: impl Iterator<Item = &'p SeenPod>,
     failed: bool,
 ) -> Option<&'p SeenPod> {
-    let ended_so =
-        |pod: &&SeenPod| pod.over && if failed { !pod.did_its_work() } else { pod.succeeded };
-    let by_itself = |pod: &SeenPod| !failed || pod.going.is_none();
+    let ended_so = |pod: &&SeenPod| {
+        pod.is_over() && if failed { !pod.did_its_work() } else { pod.has_succeeded() }
+    };
+    let by_itself = |pod: &SeenPod| !failed || pod.deletion.is_none();
     pods.filter(ended_so).max_by_key(|pod| (by_itself(pod), pod.ended, pod.uid.clone()))
 }
 
@@ -92,23 +93,29 @@ pub(crate) fn left<'p>(pods: impl Iterator<Item = &'p SeenPod>) -> Option<&'p Se
 }
 
 /// The reports of a pod, by who left them: each mapped container, or the sidecar.
-pub(crate) fn find(dialect: Dialect, pod: &SeenPod, spec: &Value) -> BTreeMap<String, Found> {
+pub(crate) fn find(
+    dialect: Dialect,
+    pod: &SeenPod,
+    spec: &Value,
+) -> BTreeMap<String, ContainerReport> {
     let map = OutputMap::of(dialect, spec);
     let of = |container: &str| {
         let last = pod.containers.get(container).map(|end| (end, false));
         // What was ended while it was tried again may have left nothing: then the try before counts. So does that of a
         // sidecar which its kubelet has begun again.
-        let counts = !pod.succeeded || container == SIDECAR;
+        let counts = !pod.has_succeeded() || container == SIDECAR;
         let before = pod.before.get(container).filter(|_| counts).map(|end| (end, true));
         let mut reports = last.into_iter().chain(before).filter_map(|(end, previous)| {
             match Message::parse(&end.message).ok()? {
-                Message::Sealed(sealed) => Some(Found::Here(sealed)),
-                Message::Logged(logged) => {
-                    Some(Found::InLog { container: container.to_owned(), previous, logged })
-                }
-                Message::Broken(_) => {
-                    Some(Found::Not("the agent could not read what it was told".to_owned()))
-                }
+                Message::Sealed(sealed) => Some(ContainerReport::Here(sealed)),
+                Message::Logged(logged) => Some(ContainerReport::InLog {
+                    container: container.to_owned(),
+                    previous,
+                    logged,
+                }),
+                Message::Broken(_) => Some(ContainerReport::Missing(
+                    "the agent could not read what it was told".to_owned(),
+                )),
             }
         });
         reports.next().unwrap_or_else(|| {
@@ -121,7 +128,7 @@ pub(crate) fn find(dialect: Dialect, pod: &SeenPod, spec: &Value) -> BTreeMap<St
                 }
                 None => "the container has not ended".to_owned(),
             };
-            Found::Not(cut(pod, container).unwrap_or_else(not))
+            ContainerReport::Missing(cut(pod, container).unwrap_or_else(not))
         })
     };
     if pod.sidecar {
@@ -129,7 +136,7 @@ pub(crate) fn find(dialect: Dialect, pod: &SeenPod, spec: &Value) -> BTreeMap<St
     }
     let found = |name: &str| match dialect {
         Dialect::ExtendedJob if pod.wrapped.iter().all(|wrapped| **wrapped != *name) => {
-            Found::Printed(name.to_owned())
+            ContainerReport::Printed(name.to_owned())
         }
         _ => of(name),
     };
@@ -164,19 +171,19 @@ pub(crate) fn unreadable(pod: &SeenPod, reporter: &str, error: &Error) -> String
 
 /// What is in a report that was found, with a log for one that is there.
 pub(crate) fn open(
-    found: &Found,
+    found: &ContainerReport,
     log: Option<&[u8]>,
     keys: &KeySet,
     run: &str,
 ) -> Result<Gathered, Error> {
     match found {
-        Found::Here(sealed) => sealed.gathered(keys, run),
+        ContainerReport::Here(sealed) => sealed.gathered(keys, run),
         // Its own lines are text, whatever stands around them.
-        Found::InLog { logged, .. } => {
+        ContainerReport::InLog { logged, .. } => {
             logged.gathered(&String::from_utf8_lossy(log.unwrap_or_default()), keys, run)
         }
-        Found::Printed(container) => Ok(printed(container, log.unwrap_or_default())),
-        Found::Not(_) => Err(Error::NotOurs),
+        ContainerReport::Printed(container) => Ok(printed(container, log.unwrap_or_default())),
+        ContainerReport::Missing(_) => Err(Error::NotOurs),
     }
 }
 
@@ -235,10 +242,10 @@ mod tests {
 
     #[test]
     fn the_pod_whose_output_counts_has_ended_as_its_run_did() {
-        let of = |uid: &str, code, ended, going| SeenPod {
+        let of = |uid: &str, code, ended, deletion| SeenPod {
             uid: uid.into(),
             ended,
-            going,
+            deletion,
             ..pod(&[("c", code)], None)
         };
         let failed = of("failed", Some(1), 1, None);
@@ -290,7 +297,7 @@ mod tests {
     }
 
     /// What the sidecar says, if it ended like this, and like this before.
-    fn of_sidecar(last: &str, before: Option<&str>) -> Found {
+    fn of_sidecar(last: &str, before: Option<&str>) -> ContainerReport {
         let end = |message: &str| SeenEnd {
             code: 0,
             reason: "Completed".to_owned(),
@@ -306,10 +313,15 @@ mod tests {
     #[test]
     fn a_sidecar_that_was_begun_again_and_ended_with_nothing_has_left_what_it_left_before() {
         let logged = agent::Message::Broken("no key".to_owned()).to_string();
-        assert!(matches!(of_sidecar("", None), Found::Not(why) if why.contains("no report")));
+        assert!(
+            matches!(of_sidecar("", None), ContainerReport::Missing(why) if why.contains("no report"))
+        );
         for (last, before) in [(&*logged, None), ("", Some(&*logged))] {
             let found = of_sidecar(last, before);
-            assert!(matches!(&found, Found::Not(why) if why.contains("the agent")), "{found:?}");
+            assert!(
+                matches!(&found, ContainerReport::Missing(why) if why.contains("the agent")),
+                "{found:?}"
+            );
         }
     }
 
@@ -337,7 +349,7 @@ mod tests {
             let mut pod = SeenPod { sharers, ..pod(&[("c", Some(0))], None) };
             pod.containers.insert("c".into(), end);
             let why = match find(Dialect::QuarksJob, &pod, &spec).remove("c").unwrap() {
-                Found::Not(why) => why,
+                ContainerReport::Missing(why) => why,
                 _ => unreadable(&pod, "c", &Error::OtherDigest),
             };
             let words = format!("room for those of {most} containers, and its pod has {sharers}");
@@ -356,7 +368,7 @@ mod tests {
             ("heavy", format!("[{}0]", r#"{"":0},"#.repeat(700_000)), Some("16 MiB of memory")),
         ] {
             let sealed = Sealed::seal(pair.public(), Purpose::Outputs, "job", plain.as_bytes());
-            let opened = open(&Found::Here(sealed.unwrap()), None, &keys, "job");
+            let opened = open(&ContainerReport::Here(sealed.unwrap()), None, &keys, "job");
             let told = opened.err().map(|error| error.to_string());
             assert_eq!(told.is_some(), why.is_some(), "{name}: {told:?}");
             assert!(told.unwrap_or_default().contains(why.unwrap_or_default()), "{name}");
@@ -370,15 +382,15 @@ mod tests {
         let container = || "c".to_owned();
         let in_log = || {
             let logged = logged.clone();
-            Found::InLog { container: container(), previous: false, logged }
+            ContainerReport::InLog { container: container(), previous: false, logged }
         };
-        let printed = || Found::Printed(container());
+        let printed = || ContainerReport::Printed(container());
         for (name, all, expected) in [
             ("one report", vec![in_log()], Size::OfOne),
             ("two reports", vec![in_log(), in_log()], Size::Large),
             ("three logs", vec![printed(), printed(), printed()], Size::OfOne),
             ("four logs", vec![printed(), printed(), printed(), printed()], Size::Large),
-            ("nothing", vec![Found::Not("why".to_owned())], Size::OfOne),
+            ("nothing", vec![ContainerReport::Missing("why".to_owned())], Size::OfOne),
         ] {
             let all = all.into_iter().enumerate();
             let all = all.map(|(index, found)| (index.to_string(), found)).collect();
@@ -392,7 +404,7 @@ mod tests {
         let Ok(Message::Logged(logged)) = Message::parse(&text) else { panic!("{text}") };
         let (lines, bytes) = limits(&logged);
         assert_eq!((lines, bytes), (Some(854 + 512), Some(854 * 8320 + 512 * 16_384)));
-        let found = Found::InLog { container: "c".to_owned(), previous: false, logged };
+        let found = ContainerReport::InLog { container: "c".to_owned(), previous: false, logged };
         assert_eq!(found.brings(), 854 * 6144);
         let line =
             agent::Line::Report { digest: "0".repeat(16), index: 853, bytes: vec![0; CHUNK_BYTES] };

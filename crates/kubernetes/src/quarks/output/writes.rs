@@ -59,7 +59,7 @@ fn plain(known: Option<&Object>, resource: &Resource, wanted: &Wanted) -> Result
     }
     let Some(known) = known else { return Ok(Step::Create(object(name, &marks, wanted, owner))) };
     // To write over what is deleted, and held, would let it go.
-    if known.going || known.is_owned_by_another_called(&resource.maker(), &resource.uid) {
+    if known.deleting || known.is_owned_by_another_called(&resource.maker(), &resource.uid) {
         return Ok(Step::Take(known.clone()));
     }
     let is_owned = known.is_owned_by(&resource.uid) == wanted.owned;
@@ -108,7 +108,7 @@ fn next_version(
         };
         // What one has left that is gone goes, too.
         let is_left = known.is_owned_by_another_called(&resource.maker(), &resource.uid);
-        let stays = !known.going && !is_left;
+        let stays = !known.deleting && !is_left;
         if stays && known.holds(&wanted.data) && known.marks().is_some_and(marked) {
             return (format!("{base}-v{version}"), Step::Nothing);
         }

@@ -120,8 +120,8 @@ mod tests {
     use kube::api::DynamicObject;
     use serde_json::{Value, json};
 
-    use super::super::job::JobEnd;
     use super::*;
+    use crate::conditions::JobEnd;
     use crate::quarks::api::dialect::Dialect;
     use crate::quarks::job::retention::Disposal;
     use crate::quarks::tests::{self, pod};

@@ -12,11 +12,11 @@ pub(crate) fn awaited<'p>(
     failed_at: i64,
     pods: impl Iterator<Item = &'p SeenPod> + Clone,
 ) -> Option<i64> {
-    if pods.clone().any(|pod| pod.over && !pod.succeeded) {
+    if pods.clone().any(|pod| pod.is_over() && !pod.has_succeeded()) {
         return None;
     }
-    let ending = pods.filter(|pod| !pod.over && !pod.gone);
-    let until = |pod: &SeenPod| pod.going.unwrap_or(failed_at.saturating_add(pod.grace));
+    let ending = pods.filter(|pod| !pod.is_over() && !pod.gone);
+    let until = |pod: &SeenPod| pod.deletion.unwrap_or(failed_at.saturating_add(pod.grace));
     ending.map(|pod| until(pod).saturating_add(SLACK)).max()
 }
 
@@ -27,8 +27,8 @@ mod tests {
 
     const FAILED_AT: i64 = 100;
 
-    fn with(code: Option<i32>, going: Option<i64>, gone: bool) -> SeenPod {
-        SeenPod { going, gone, grace: 5, ..pod(&[("c", code)], None) }
+    fn with(code: Option<i32>, deletion: Option<i64>, gone: bool) -> SeenPod {
+        SeenPod { deletion, gone, grace: 5, ..pod(&[("c", code)], None) }
     }
 
     #[test]

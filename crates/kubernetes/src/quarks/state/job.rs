@@ -10,6 +10,7 @@ use super::overdue;
 use super::pod::SeenPod;
 use super::pods::OfJob;
 use super::wants::Wants;
+use crate::conditions::JobEnd;
 use crate::quarks::api::dialect::Dialect;
 use crate::quarks::api::noted::{Noted, RUN_ID};
 use crate::quarks::api::resource::Resource;
@@ -34,8 +35,6 @@ pub(crate) struct SeenJob {
     pub(crate) end: Option<JobEnd>,
     /// Kubernetes does not say yet that it is over: where its end is known, pods of it may go on, on a dead node for ever.
     pub(crate) winds_up: bool,
-    /// When Kubernetes gave it up, in seconds since 1970.
-    pub(crate) failed_at: i64,
     /// When Kubernetes has to have begun or ended it, in seconds since 1970, if there is such a time.
     pub(crate) due_at: Option<i64>,
     /// When Kubernetes was last asked to look at it, in seconds since 1970.
@@ -60,14 +59,6 @@ pub(crate) struct SeenJob {
     pub(crate) told: bool,
 }
 
-/// How a Job ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum JobEnd {
-    Complete,
-    /// The reason and the message of its condition.
-    Failed(String, String),
-}
-
 impl SeenJob {
     /// `None`: it does not look like one of ours.
     pub(crate) fn of(job: &Job) -> Option<Self> {
@@ -90,7 +81,6 @@ impl SeenJob {
             run: note(metadata, RUN_ID)?,
             end: end(job),
             winds_up: ["Complete", "Failed"].iter().all(|kind| condition(job, kind).is_none()),
-            failed_at: failed_at(job).unwrap_or_default(),
             due_at: overdue::due_at(spec, job.status.as_ref(), created),
             reminded: note(metadata, overdue::REMINDED),
             wants: Wants::of(spec, job.status.as_ref(), metadata.annotations.as_ref()),
@@ -117,19 +107,9 @@ pub(crate) fn end(job: &Job) -> Option<JobEnd> {
     if condition(job, "Complete").or_else(|| condition(job, "SuccessCriteriaMet")).is_some() {
         return Some(JobEnd::Complete);
     }
-    let failed = failure(job)?;
-    let text = |text: &Option<String>| text.clone().unwrap_or_default();
-    Some(JobEnd::Failed(text(&failed.reason), text(&failed.message)))
-}
-
-fn failed_at(job: &Job) -> Option<i64> {
-    failure(job)?.last_transition_time.as_ref().map(|at| at.0.as_second())
-}
-
-/// That Kubernetes has given it up. From 1.31 on it says so first, and that it has failed when all its pods are over:
-/// where one is on a node that is dead that is never.
-fn failure(job: &Job) -> Option<&JobCondition> {
-    condition(job, "Failed").or_else(|| condition(job, "FailureTarget"))
+    // From 1.31 on it is said first that Kubernetes has given it up, and that it has failed when all its pods are over:
+    // where one is on a node that is dead that is never.
+    condition(job, "Failed").or_else(|| condition(job, "FailureTarget")).map(JobEnd::failed)
 }
 
 fn condition<'j>(job: &'j Job, kind: &str) -> Option<&'j JobCondition> {
@@ -142,7 +122,7 @@ impl SeenJob {
     pub(crate) fn note_after<'p>(&mut self, pods: impl IntoIterator<Item = &'p SeenPod>) -> bool {
         let before = (self.lingers, self.outlasted);
         for pod in pods {
-            self.lingers |= pod.lingers;
+            self.lingers |= pod.lingers();
             self.outlasted |= pod.outlasts();
         }
         before != (self.lingers, self.outlasted)

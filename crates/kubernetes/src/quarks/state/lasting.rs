@@ -51,10 +51,10 @@ impl Table {
     pub(crate) fn note_lasting(&mut self, pod: &SeenPod) -> Option<Key> {
         let (dialect, name) = pod.of.clone()?;
         let of = (Arc::clone(&pod.namespace), dialect, name);
-        if !(pod.over || pod.gone) {
+        if !(pod.is_over() || pod.gone) {
             let pods = self.lasting.0.entry(of.clone()).or_default();
-            let known = pods.insert(Arc::clone(&pod.uid), pod.going);
-            return known.filter(|known| *known != pod.going).and_then(|_| self.labelled(&of));
+            let known = pods.insert(Arc::clone(&pod.uid), pod.deletion);
+            return known.filter(|known| *known != pod.deletion).and_then(|_| self.labelled(&of));
         }
         let pods = self.lasting.0.get_mut(&of)?;
         pods.remove(&pod.uid)?;
@@ -94,8 +94,8 @@ impl Table {
     pub(crate) fn lasts(&self, key: &Key, unseen: bool, now: i64) -> Option<Until> {
         let of = (Arc::clone(&key.namespace), key.dialect, label(&key.name).into());
         let Some(pods) = self.lasting.0.get(&of) else { return unseen.then_some(Until::Unseen) };
-        let until = pods.values().map(|going| match going {
-            Some(going) => Until::Second(going.saturating_add(SLACK)),
+        let until = pods.values().map(|deletion| match deletion {
+            Some(at) => Until::Second(at.saturating_add(SLACK)),
             None => Until::End,
         });
         until.filter(|until| *until > Until::Second(now)).max()
@@ -120,15 +120,23 @@ impl Table {
 
 #[cfg(test)]
 mod tests {
+    use super::super::pod::PodWork;
     use super::*;
     use crate::quarks::tests::pod;
 
     const NOW: i64 = 1000;
     const OURS: Dialect = Dialect::QuarksJob;
+    const FAILED: PodWork = PodWork::Over { well: false, lingers: false };
 
-    fn of(name: &str, uid: &str, going: Option<i64>) -> SeenPod {
+    fn of(name: &str, uid: &str, deletion: Option<i64>) -> SeenPod {
         let of = Some((OURS, label(name).into()));
-        SeenPod { uid: uid.into(), namespace: "n".into(), going, of, ..pod(&[("c", None)], None) }
+        SeenPod {
+            uid: uid.into(),
+            namespace: "n".into(),
+            deletion,
+            of,
+            ..pod(&[("c", None)], None)
+        }
     }
 
     fn key(name: &str) -> Key {
@@ -137,7 +145,7 @@ mod tests {
 
     #[test]
     fn pods_are_waited_for_until_they_have_ended_or_their_time_is_long_past() {
-        let ended = |pod: SeenPod| SeenPod { over: true, ..pod };
+        let ended = |pod: SeenPod| SeenPod { work: FAILED, ..pod };
         let gone = |pod: SeenPod| SeenPod { gone: true, ..pod };
         let other = SeenPod { of: Some((Dialect::ExtendedJob, "a".into())), ..of("a", "p", None) };
         let elsewhere = SeenPod { namespace: "m".into(), ..of("a", "p", None) };
@@ -188,7 +196,7 @@ mod tests {
             let told = of(name, "p", Some(1030));
             assert_eq!(table.note_lasting(&told), Some(key(name)), "it is waited for until then");
             assert_eq!(table.note_lasting(&told), None, "{name}: that was known");
-            let ended = SeenPod { over: true, ..running.clone() };
+            let ended = SeenPod { work: FAILED, ..running.clone() };
             assert_eq!(table.note_lasting(&ended), Some(key(name)));
             assert_eq!(table.note_lasting(&ended), None, "{name}: that was known");
             table.note_lasting(&running);

@@ -77,7 +77,7 @@ impl Table {
         let jobs = jobs.filter(|job| job.owner != resource.uid && !job.deleting && !job.shared);
         let maker = resource.maker();
         let objects = self.objects.made_by(&key.namespace, &maker);
-        let objects = objects.filter(|it| !it.going && !it.is_owned_by(&resource.uid));
+        let objects = objects.filter(|it| !it.deleting && !it.is_owned_by(&resource.uid));
         let left = Left { jobs: jobs.cloned().collect(), objects: objects.cloned().collect() };
         let Some(entry) = self.entries.get_mut(key) else { return Default::default() };
         if left.is_empty() {

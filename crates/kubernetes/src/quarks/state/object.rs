@@ -35,7 +35,7 @@ pub(crate) struct Object {
     /// It belongs to something else than its controller, too: it does not go with that.
     shared: bool,
     /// It was deleted, and something holds it.
-    pub(crate) going: bool,
+    pub(crate) deleting: bool,
     /// It has the label that what runs have put out has.
     pub(crate) is_output: bool,
     /// Whose runs write it, by kind and name: its controller, if that is one of ours, or who says so where it has none.
@@ -118,7 +118,7 @@ impl Object {
             owned: is_owned.then_some(Owned { controller, others, versioned }),
             immutable,
             shared: owners.len() > 1,
-            going: metadata.deletion_timestamp.is_some(),
+            deleting: metadata.deletion_timestamp.is_some(),
             is_output: Dialect::ALL.into_iter().any(marks_output),
             maker: maker.map(String::into_boxed_str),
         })

@@ -276,12 +276,12 @@ mod tests {
     }
 
     /// A pod in this phase, with these conditions; in how many seconds it is to be gone, if somebody deletes it.
-    fn staged(phase: Option<&str>, conditions: &[(&str, &str)], going: Option<i64>) -> Stage {
+    fn staged(phase: Option<&str>, conditions: &[(&str, &str)], grace: Option<i64>) -> Stage {
         let conditions: Vec<Value> =
             conditions.iter().map(|(kind, holds)| json!({"type": kind, "status": holds})).collect();
-        let deletion = going.map(|_| "2026-01-01T00:00:00Z");
+        let deletion = grace.map(|_| "2026-01-01T00:00:00Z");
         let pod = json!({
-            "metadata": {"deletionTimestamp": deletion, "deletionGracePeriodSeconds": going},
+            "metadata": {"deletionTimestamp": deletion, "deletionGracePeriodSeconds": grace},
             "status": {"phase": phase, "conditions": conditions},
         });
         stage(&serde_json::from_value(pod).unwrap())
@@ -293,7 +293,7 @@ mod tests {
         const UNREADY: (&str, &str) = ("Ready", "False");
         const READY: (&str, &str) = ("Ready", "True");
         const UNKNOWN: (&str, &str) = ("Ready", "Unknown");
-        let going = Some(30);
+        let grace = Some(30);
         for (name, phase, conditions, deletion, expected) in [
             ("nobody has said anything", None, &[][..], None, Stage::NotReady),
             ("it waits for a node", Some("Pending"), &[], None, Stage::NotReady),
@@ -321,23 +321,23 @@ mod tests {
             ("it ended well", Some("Succeeded"), &[UNREADY], None, Stage::Ending),
             ("it failed", Some("Failed"), &[READY], None, Stage::Ending),
             ("it is lost", Some("Unknown"), &[READY], None, Stage::Ending),
-            ("it is told to end", Some("Running"), &[SCHEDULED, READY], going, Stage::Ending),
-            ("it is told to end, unready", Some("Running"), &[UNREADY], going, Stage::Ending),
+            ("it is told to end", Some("Running"), &[SCHEDULED, READY], grace, Stage::Ending),
+            ("it is told to end, unready", Some("Running"), &[UNREADY], grace, Stage::Ending),
             (
                 "it is told to end before a node has it",
                 Some("Pending"),
                 &[],
-                going,
+                grace,
                 Stage::NotReady,
             ),
             (
                 "it is told to end as it begins",
                 Some("Pending"),
                 &[SCHEDULED, UNREADY],
-                going,
+                grace,
                 Stage::Created,
             ),
-            ("it ended as it was told", Some("Succeeded"), &[UNREADY], going, Stage::Ending),
+            ("it ended as it was told", Some("Succeeded"), &[UNREADY], grace, Stage::Ending),
             ("it is removed by force", Some("Running"), &[SCHEDULED, READY], Some(0), Stage::Gone),
             ("it is removed before it has begun", Some("Pending"), &[], Some(0), Stage::Gone),
             ("it is removed and nothing is known of it", None, &[], Some(0), Stage::Gone),

@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::{
 use crate::nodes::{is_silent, is_unheard};
 use crate::pods::{is_pull, never_was, without_node};
 use crate::quarks::api::dialect::{Dialect, TRIGGERED};
-use crate::quarks::api::pod::{CONTAINERS, ENDED, SIDECAR};
+use crate::quarks::api::pod::{CONTAINERS, SIDECAR, TOLD_ENDED};
 
 /// How long a pod has to end that does not say so itself, in seconds.
 const GRACE: i64 = 30;
@@ -30,16 +30,11 @@ pub(crate) struct SeenPod {
     pub(crate) of: Option<(Dialect, Arc<str>)>,
     /// It was left behind when its Job went.
     pub(crate) orphan: bool,
-    /// All containers of the template have ended well.
-    pub(crate) succeeded: bool,
-    /// They are over, well or not.
-    pub(crate) over: bool,
-    /// They are over, and something that is not of the template goes on in it.
-    pub(crate) lingers: bool,
+    pub(crate) work: PodWork,
     /// It is not there any more; this is how it was.
     pub(crate) gone: bool,
     /// When it is to be gone, in seconds since 1970, if somebody asked for it to go.
-    pub(crate) going: Option<i64>,
+    pub(crate) deletion: Option<i64>,
     /// How long it has to end when it is told to, in seconds.
     pub(crate) grace: i64,
     /// Whether a sidecar of ours reads its output.
@@ -73,6 +68,18 @@ pub(crate) struct SeenPod {
     pub(crate) before: BTreeMap<Arc<str>, SeenEnd>,
 }
 
+/// How far the containers of a pod's template are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PodWork {
+    GoesOn,
+    Over {
+        /// All have ended well.
+        well: bool,
+        /// Something that is not of the template goes on in the pod.
+        lingers: bool,
+    },
+}
+
 /// How a container ended.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct SeenEnd {
@@ -92,8 +99,7 @@ impl SeenPod {
         let job = owner.map(|owner| &owner.uid).or_else(|| label("controller-uid"))?;
         let status = pod.status.as_ref();
         let spec = pod.spec.as_ref();
-        let Ends { containers, anew, sidecar, succeeded, over, lingers, waits_for_us } =
-            Ends::of(pod);
+        let Ends { containers, anew, sidecar, work, waits_for_us } = Ends::of(pod);
         Some(Self {
             namespace: metadata.namespace.as_deref()?.into(),
             name: metadata.name.as_deref()?.into(),
@@ -105,11 +111,9 @@ impl SeenPod {
                 Some((dialect, label(&dialect.names_pods())?.as_str().into()))
             }),
             orphan: owner.is_none(),
-            succeeded,
-            over,
-            lingers,
+            work,
             gone: false,
-            going: metadata.deletion_timestamp.as_ref().map(|at| at.0.as_second()),
+            deletion: metadata.deletion_timestamp.as_ref().map(|at| at.0.as_second()),
             grace: spec.and_then(|it| it.termination_grace_period_seconds).unwrap_or(GRACE),
             waits_for_us,
             anew,
@@ -135,9 +139,7 @@ struct Ends {
     containers: BTreeMap<Arc<str>, SeenEnd>,
     anew: bool,
     sidecar: bool,
-    succeeded: bool,
-    over: bool,
-    lingers: bool,
+    work: PodWork,
     waits_for_us: bool,
 }
 
@@ -146,7 +148,7 @@ impl Ends {
         let status = pod.status.as_ref();
         let phase = status.and_then(|it| it.phase.as_deref()).unwrap_or_default();
         let annotation = |name: &str| pod.metadata.annotations.as_ref()?.get(name);
-        let is_told = annotation(ENDED).is_some();
+        let is_told = annotation(TOLD_ENDED).is_some();
         let mut containers = status.map(ends).unwrap_or_default();
         let again = status.filter(|_| is_told).and_then(told_and_started_again);
         let again = again.filter(|(name, _)| !containers.contains_key(name));
@@ -175,15 +177,11 @@ impl Ends {
             && !containers.contains_key(SIDECAR)
             && !is_told
             && others.copied().all(|name| over(&name));
-        Self {
-            anew,
-            sidecar,
-            succeeded,
-            over: succeeded || all_over || phase == "Failed",
-            lingers: all_over && goes_on,
-            waits_for_us,
-            containers,
-        }
+        let work = match succeeded || all_over || phase == "Failed" {
+            true => PodWork::Over { well: succeeded, lingers: all_over && goes_on },
+            false => PodWork::GoesOn,
+        };
+        Self { anew, sidecar, work, waits_for_us, containers }
     }
 }
 
@@ -207,14 +205,29 @@ fn restarts(pod: &Pod, name: &str, code: i32) -> bool {
 }
 
 impl SeenPod {
+    /// Whether all containers of the template have ended well.
+    pub(crate) fn has_succeeded(&self) -> bool {
+        matches!(self.work, PodWork::Over { well: true, .. })
+    }
+
+    /// Whether all containers of the template are over, well or not.
+    pub(crate) fn is_over(&self) -> bool {
+        self.work != PodWork::GoesOn
+    }
+
+    /// Whether it is over, and something that is not of the template goes on in it.
+    pub(crate) fn lingers(&self) -> bool {
+        matches!(self.work, PodWork::Over { lingers: true, .. })
+    }
+
     /// Whether it ended well by itself. What ends with 0 when it is told to has not done all of its work.
     pub(crate) fn did_its_work(&self) -> bool {
-        self.succeeded && self.going.is_none()
+        self.has_succeeded() && self.deletion.is_none()
     }
 
     /// Whether it may go on after the run of its Job. While it is not heard that the Job has ended: a watch may be late.
     pub(crate) fn outlasts(&self) -> bool {
-        !(self.over || self.gone || self.going.is_some())
+        !(self.is_over() || self.gone || self.deletion.is_some())
     }
 }
 

@@ -122,8 +122,8 @@ impl Table {
         if known.is_none_or(|known| known.version <= pod.version) {
             // What had done its work before it was told to go has done it.
             let was_done = known.is_some_and(SeenPod::did_its_work);
-            let going = pod.going.filter(|_| !was_done);
-            self.pods.insert(SeenPod { going, ..pod });
+            let deletion = pod.deletion.filter(|_| !was_done);
+            self.pods.insert(SeenPod { deletion, ..pod });
         }
         key
     }

@@ -65,12 +65,12 @@ impl Wants {
     pub(crate) fn end<'p>(self, pods: impl Iterator<Item = &'p SeenPod>) -> Option<bool> {
         let (mut over, mut well, mut all, mut hangs) = (0_u32, 0_u32, 0_u32, false);
         for pod in pods {
-            all += u32::from(pod.over || !pod.gone);
-            over += u32::from(pod.over);
+            all += u32::from(pod.is_over() || !pod.gone);
+            over += u32::from(pod.is_over());
             // What ends well because it was told to end has done nothing; Kubernetes says it where it counts that.
             well += u32::from(pod.did_its_work());
             // Kubernetes would wait for it, and try no other.
-            hangs |= pod.lingers && !pod.succeeded;
+            hangs |= pod.lingers() && !pod.has_succeeded();
         }
         let is_done = match self.completions {
             Some(completions) => well >= completions.max(1),
@@ -94,7 +94,7 @@ impl Wants {
 
     /// How many pods are to go on at once, if that is more than now.
     pub(crate) fn more<'p>(self, pods: impl Iterator<Item = &'p SeenPod>) -> Option<u32> {
-        let lingering = pods.filter(|pod| pod.succeeded && pod.lingers).count();
+        let lingering = pods.filter(|pod| pod.has_succeeded() && pod.lingers()).count();
         let lingering = u32::try_from(lingering).unwrap_or(u32::MAX);
         let wanted = self.planned?.saturating_add(lingering).min(self.completions?);
         // Where it is 0, somebody has stopped it.
@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn what_ended_well_because_it_was_told_to_has_not_done_its_work() {
-        for (name, letters, going, is_done) in [
+        for (name, letters, deletion, is_done) in [
             ("by itself", "d", None, true),
             ("by itself, and a mesh goes on", "l", None, true),
             ("told to", "d", Some(100), false),
@@ -214,7 +214,7 @@ mod tests {
             ("it goes on", "g", None, false),
         ] {
             let mut pods = pods(letters);
-            pods[0].going = going;
+            pods[0].deletion = deletion;
             let end = wants(spec(Some(1), 1), None).end(pods.iter());
             assert_eq!(end == Some(true), is_done, "{name}");
         }

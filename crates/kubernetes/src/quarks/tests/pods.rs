@@ -72,16 +72,16 @@ fn a_pod_is_over_when_what_counts_in_it_is() {
         ("a native one has ended", vec![("c", Some(0))], Some((true, Some(0))), true, false),
     ] {
         let pod = pod(&containers, sidecar);
-        assert_eq!((pod.succeeded, pod.waits_for_us), (succeeded, waits), "{name}");
+        assert_eq!((pod.has_succeeded(), pod.waits_for_us), (succeeded, waits), "{name}");
         assert_eq!(pod.sidecar, sidecar.is_some(), "{name}");
-        assert_eq!(pod.lingers, name == "a mesh goes on", "{name}");
+        assert_eq!(pod.lingers(), name == "a mesh goes on", "{name}");
     }
 }
 
 #[test]
 fn a_pod_that_failed_is_over_though_a_mesh_goes_on() {
     let pod = pod(&[("c", Some(1)), ("mesh", None)], None);
-    assert_eq!((pod.succeeded, pod.over, pod.lingers), (false, true, true));
+    assert_eq!((pod.has_succeeded(), pod.is_over(), pod.lingers()), (false, true, true));
 }
 
 /// A kubelet ends a native sidecar after all containers; a mesh's would be waited for for ever.
@@ -90,13 +90,13 @@ fn a_native_sidecar_is_told_where_a_mesh_goes_on_and_counts_as_it_ended_first() 
     let waits = |containers: &[(&str, Option<i32>)]| pod(containers, Some((true, None)));
     let both = [("c", Some(0)), ("mesh", None)];
     let waiting = waits(&both);
-    assert!(waiting.waits_for_us && !waiting.over);
+    assert!(waiting.waits_for_us && !waiting.is_over());
     assert!(!waits(&[("c", Some(0))]).waits_for_us, "the kubelet ends it");
     assert!(!waits(&[("c", None), ("mesh", None)]).waits_for_us, "not yet");
     let mut object = object(&both, Some((true, None)));
     object["metadata"]["annotations"]["manciple.dev/ended"] = json!("true");
     let told = seen(&object);
-    assert!(!told.waits_for_us && !told.over, "it reads still");
+    assert!(!told.waits_for_us && !told.is_over(), "it reads still");
     let ended = json!({"terminated": {"exitCode": 0, "reason": "Completed", "message": "m"}});
     let again = json!({"waiting": {"reason": "CrashLoopBackOff"}});
     let statuses = |state: &Value, last: &Value| {
@@ -111,7 +111,10 @@ fn a_native_sidecar_is_told_where_a_mesh_goes_on_and_counts_as_it_ended_first() 
         ("it was begun anew", &json!({"running": {}}), &ended),
     ] {
         let pod = statuses(state, last);
-        assert!(pod.over && pod.succeeded && pod.lingers && !pod.waits_for_us, "{name}: {pod:?}");
+        assert!(
+            pod.is_over() && pod.has_succeeded() && pod.lingers() && !pod.waits_for_us,
+            "{name}: {pod:?}"
+        );
         assert_eq!(pod.containers["output-persist"].message, "m", "{name}");
         assert_eq!(pod.anew, name != "it has ended", "{name}");
     }
@@ -139,7 +142,7 @@ fn of_a_pod_that_was_evicted_the_outcome_says_so() {
         "phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory.",
     });
     let pod = seen(&object);
-    assert!(pod.over && !pod.succeeded);
+    assert!(pod.is_over() && !pod.has_succeeded());
     assert_eq!(report::ends(&pod), "Evicted: The node was low on resource: memory.");
 }
 
@@ -151,7 +154,7 @@ fn how_a_container_ended_before_it_was_started_again_is_known() {
     (container["state"], container["lastState"]) =
         (json!({"waiting": {"reason": "CrashLoopBackOff"}}), ended.clone());
     let waiting = seen(&object);
-    assert!(!waiting.over);
+    assert!(!waiting.is_over());
     assert_eq!(waiting.before["c"].message, "m");
     assert_eq!(report::ends(&waiting), "container c exited with 3");
     assert!(report::left([waiting].iter()).is_some());
@@ -174,7 +177,7 @@ fn what_ended_well_because_its_pod_was_ended_has_not_done_its_work() {
         let mut object = object(&[("c", Some(0)), ("mesh", Some(1))], None);
         (object["status"]["phase"], object["status"]["reason"]) = (json!(phase), json!(reason));
         let pod = seen(&object);
-        assert_eq!((pod.over, pod.succeeded), (true, succeeded), "{name}");
+        assert_eq!((pod.is_over(), pod.has_succeeded()), (true, succeeded), "{name}");
     }
 }
 
@@ -187,11 +190,11 @@ fn what_never_began_has_not_ended() {
         "message": "The container could not be located when the pod was terminated"}});
     object["status"]["containerStatuses"][0]["state"] = told;
     let never = seen(&object);
-    assert!(never.over && !never.began && never.containers.is_empty());
+    assert!(never.is_over() && !never.began && never.containers.is_empty());
     assert_eq!(report::ends(&never), "container c never began");
     object["status"]["containerStatuses"][0]["containerID"] = json!("containerd://1");
     let lost = seen(&object);
-    assert!(lost.over && lost.began);
+    assert!(lost.is_over() && lost.began);
     assert_eq!(report::ends(&lost), "container c exited with 137 (ContainerStatusUnknown)");
 }
 
@@ -243,7 +246,7 @@ fn a_container_that_its_kubelet_begins_again_is_not_over() {
         (json!({"restartPolicy": "Never", "restartPolicyRules": rules("NotIn", 2)}), false),
         (json!({"restartPolicy": "OnFailure", "restartPolicyRules": rules("In", 2)}), false),
     ] {
-        assert_eq!(ended(1, &own).over, is_over, "{own}");
+        assert_eq!(ended(1, &own).is_over(), is_over, "{own}");
     }
     for (own, is_over) in [
         (json!({}), true),
@@ -253,6 +256,6 @@ fn a_container_that_its_kubelet_begins_again_is_not_over() {
         (json!({"restartPolicy": "Never", "restartPolicyRules": rules("NotIn", 0)}), true),
     ] {
         let pod = ended(0, &own);
-        assert_eq!((pod.over, pod.succeeded), (is_over, is_over), "{own}");
+        assert_eq!((pod.is_over(), pod.has_succeeded()), (is_over, is_over), "{own}");
     }
 }

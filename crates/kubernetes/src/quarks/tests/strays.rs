@@ -11,7 +11,7 @@ use crate::quarks::api::dialect::Dialect;
 use crate::quarks::api::key::Key;
 use crate::quarks::api::resource::Resource;
 use crate::quarks::state::job::SeenJob;
-use crate::quarks::state::pod::SeenPod;
+use crate::quarks::state::pod::{PodWork, SeenPod};
 use crate::quarks::state::table::{Table, Watched};
 
 /// A QuarksJob that runs, and of which these runs have ended.
@@ -314,12 +314,12 @@ fn a_pod_whose_end_no_watch_has_told_is_forgotten_with_the_next_list() {
 #[test]
 fn what_goes_on_in_a_pod_after_its_run_is_known_whichever_is_seen_first() {
     let [works, ..] = stages();
-    let ended = || SeenPod { over: true, ..works.clone() };
+    let over = |lingers| SeenPod { work: PodWork::Over { well: false, lingers }, ..works.clone() };
     for (name, pod, expected) in [
         ("it goes on", works.clone(), (false, true)),
-        ("deleted", SeenPod { going: Some(1), ..works.clone() }, (false, false)),
-        ("over", ended(), (false, false)),
-        ("a mesh goes on", SeenPod { lingers: true, ..ended() }, (true, false)),
+        ("deleted", SeenPod { deletion: Some(1), ..works.clone() }, (false, false)),
+        ("over", over(false), (false, false)),
+        ("a mesh goes on", over(true), (true, false)),
     ] {
         let mut settled = table();
         settled.learn_pod(pod.clone());
@@ -341,8 +341,8 @@ fn what_goes_on_in_a_pod_after_its_run_is_known_whichever_is_seen_first() {
 #[test]
 fn what_had_done_its_work_before_it_was_told_to_go_has_done_it() {
     let [works, done, _] = stages();
-    let told = |pod: &SeenPod| SeenPod { going: Some(1), version: 9, ..pod.clone() };
-    let done = SeenPod { succeeded: true, ..done };
+    let told = |pod: &SeenPod| SeenPod { deletion: Some(1), version: 9, ..pod.clone() };
+    let done = SeenPod { work: PodWork::Over { well: true, lingers: false }, ..done };
     for (name, before, expected) in [("it had", &done, true), ("it had not", &works, false)] {
         let mut table = table();
         table.learn_pod(before.clone());

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::super::seen::{SeenJob, SeenPod};
+use super::super::seen::{Presence, SeenJob, SeenPod};
 use super::status::{ended, installed, of, running, waiting, with};
 use super::{REPORT, job, pod};
 
@@ -44,12 +44,12 @@ pub(super) fn annotated(name: &str, value: &str) -> SeenJob {
     job(&json!({"metadata": {"annotations": {name: value}}}))
 }
 
-pub(super) fn ended_as(why: &Value) -> SeenJob {
+pub(super) fn fenced_as(why: &Value) -> SeenJob {
     annotated("manciple.dev/ended", &why.to_string())
 }
 
 pub(super) fn deleted_job() -> SeenJob {
-    SeenJob { deleted: true, ..made() }
+    SeenJob { presence: Presence::Deleted, ..made() }
 }
 
 pub(super) fn reported() -> Value {

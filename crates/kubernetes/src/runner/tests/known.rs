@@ -5,9 +5,9 @@ use std::time::Duration;
 use engine::names::RunName;
 use serde_json::json;
 
-use super::super::seen::{SeenJob, SeenPod};
+use super::super::seen::{Presence, SeenJob, SeenPod};
 use super::super::standing::{Standing, standing};
-use super::super::watch::{Known, Watched};
+use super::super::watch::{KnownRuns, Watched};
 use super::status::{ended, installed, of, running};
 use super::{MADE, REPORT, deleted, job, pod};
 
@@ -27,14 +27,14 @@ fn reported() -> SeenPod {
 }
 
 /// With a Job and a pod that runs.
-fn known() -> Known {
-    let known = Known::default();
+fn known() -> KnownRuns {
+    let known = KnownRuns::default();
     known.learn(job(&json!({})));
     known.learn(pod("a", &running()));
     known
 }
 
-fn stands(known: &Known) -> Standing {
+fn stands(known: &KnownRuns) -> Standing {
     standing(&known.get(&run()), Duration::from_secs(300), MADE + 20, 0)
 }
 
@@ -98,7 +98,7 @@ fn a_run_that_was_released_stays_absent_while_its_pod_goes() {
     let known = known();
     known.change(&run(), |seen| {
         let job = seen.job.as_mut().unwrap();
-        (job.released, job.deleted) = (Some(0), true);
+        (job.released, job.presence) = (Some(0), Presence::Deleted);
     });
     known.forget(job(&json!({})));
     known.learn(deleted(pod("a", &running())));
@@ -119,7 +119,7 @@ fn one_of_the_same_name_begins_anew() {
 
 #[test]
 fn the_oldest_pod_is_the_first() {
-    let known = Known::default();
+    let known = KnownRuns::default();
     known.learn(job(&json!({})));
     for name in ["c", "a", "b"] {
         known.learn(pod(name, &running()));
@@ -133,7 +133,7 @@ fn a_period_that_somebody_wrote_on_a_job_is_no_longer_than_an_api_server_takes()
     let grace = |grace: u64| {
         let kept = json!({"startTimeout": grace, "grace": grace, "succeeded": 0, "failed": grace});
         let kept = json!({"metadata": {"annotations": {"manciple.dev/kept": kept.to_string()}}});
-        job(&kept).kept.map(|kept| [kept.start_timeout, kept.grace, kept.succeeded, kept.failed])
+        job(&kept).periods.map(|it| [it.start_timeout, it.grace, it.succeeded, it.failed])
     };
     let most = 2_147_483_647;
     assert_eq!(grace(10), Some([10, 10, 0, 10]));

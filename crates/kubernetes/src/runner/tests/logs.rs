@@ -13,7 +13,7 @@ use kube::Client;
 use kube::client::Body;
 use serde_json::json;
 
-use super::super::seen::Kept;
+use super::super::seen::Periods;
 use super::super::settings::JobSettings;
 use super::super::stage::End;
 use super::super::watch::Seen;
@@ -76,7 +76,7 @@ pub(super) async fn runs(client: &Client, clock: &Arc<Set>) -> Shared {
         time,
         label: "b".to_owned(),
         namespaces: vec!["n".to_owned()],
-        kept: Kept::of(&settings),
+        periods: Periods::of(&settings),
         delivery: settings.delivery.clone(),
         key_rotation: settings.key_rotation,
         linger: settings.linger,

@@ -13,7 +13,7 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Event, Pod};
 use serde_json::{Value, json};
 
-use super::seen::{SeenJob, SeenPod, Warning};
+use super::seen::{Deletion, SeenJob, SeenPod, Warning};
 
 /// When the Job was made: 2026-11-21T18:00:00Z.
 const MADE: i64 = 1_795_284_000;
@@ -56,8 +56,7 @@ fn pod_object(name: &str, status: &Value) -> Value {
 }
 
 fn deleted(mut pod: SeenPod) -> SeenPod {
-    pod.going = Some(MADE + 20);
-    pod.asked = Some(MADE + 14);
+    pod.deletion = Some(Deletion { asked: MADE + 14, until: MADE + 20 });
     pod
 }
 

@@ -5,11 +5,11 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::super::ending::seconds;
-use super::super::seen::{Ended, SeenJob, SeenPod, Warning};
+use super::super::seen::{Fence, Presence, SeenJob, SeenPod, Warning};
 use super::super::standing::{Standing, standing};
 use super::super::watch::Seen;
 use super::kinds::{
-    annotated, deleted_job, ended_as, failed_job, forgotten, killed, late_job, made, reported,
+    annotated, deleted_job, failed_job, fenced_as, forgotten, killed, late_job, made, reported,
     silent, suspended, target, with_condition,
 };
 use super::status::{ended, failed, installed, installing, of, running, waiting, with};
@@ -30,9 +30,9 @@ fn stands_since(seen: &Seen, age: i64, back: i64) -> (&'static str, String) {
         Standing::Going { said, broker: true } => ("runs", said.unwrap_or_default()),
         Standing::Reported(end) => ("reported", end.message.unwrap_or_default()),
         Standing::NeverBegan(why) => ("never began", why),
-        Standing::ToEnd(Ended::Lost(why)) => ("fence: lost", why),
-        Standing::ToEnd(Ended::Hopeless(why)) => ("fence: hopeless", why),
-        Standing::ToEnd(Ended::Cancelled) => ("fence", String::new()),
+        Standing::ToEnd(Fence::Lost(why)) => ("fence: lost", why),
+        Standing::ToEnd(Fence::Hopeless(why)) => ("fence: hopeless", why),
+        Standing::ToEnd(Fence::Cancelled) => ("fence", String::new()),
         Standing::Halted => ("halted", String::new()),
         Standing::TimedOut(why) => ("timed out", why),
         Standing::Lost(why) => ("lost", why),
@@ -218,7 +218,7 @@ fn when_its_pod_has_ended() {
 fn when_its_pod_is_taken_away() {
     let drained = json!([{"type": "DisruptionTarget", "status": "True",
         "reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting"}]);
-    let lost = || ended_as(&json!({"lost": "its pod was deleted"}));
+    let lost = || fenced_as(&json!({"lost": "its pod was deleted"}));
     check(vec![
         (
             case("deleted", made(), vec![deleted(pod("a", &running()))]),
@@ -275,8 +275,8 @@ fn when_its_pod_is_taken_away() {
 
 #[test]
 fn when_it_is_ended_by_us() {
-    let cancelled = || ended_as(&json!("cancelled"));
-    let hopeless = || ended_as(&json!({"hopeless": "the image cannot be pulled"}));
+    let cancelled = || fenced_as(&json!("cancelled"));
+    let hopeless = || fenced_as(&json!({"hopeless": "the image cannot be pulled"}));
     let began = |pod: SeenPod| SeenPod { began: true, ..pod };
     check(vec![
         (
@@ -289,7 +289,7 @@ fn when_it_is_ended_by_us() {
         (
             case(
                 "halted, and at its deadline",
-                SeenJob { failed: late_job().failed, ..cancelled() },
+                SeenJob { end: late_job().end, ..cancelled() },
                 vec![],
             ),
             "halted",
@@ -351,7 +351,7 @@ fn when_its_time_is_up() {
 
 #[test]
 fn when_its_node_is_silent() {
-    let cancelled = || ended_as(&json!("cancelled"));
+    let cancelled = || fenced_as(&json!("cancelled"));
     check(vec![
         (case("silent", made(), vec![silent()]), "runs", "the node node-1 is not heard of"),
         (
@@ -417,7 +417,7 @@ fn when_a_kubelet_does_not_take_up_what_its_node_was_given() {
 
 #[test]
 fn when_its_job_is_deleted() {
-    let going = || SeenJob { going: true, ..made() };
+    let deleting = || SeenJob { presence: Presence::Deleting, ..made() };
     check(vec![
         (
             case("pod goes on", deleted_job(), vec![pod("a", &running())]),
@@ -446,11 +446,11 @@ fn when_its_job_is_deleted() {
             "its pod failed, and how its broker ended is not known",
         ),
         (
-            case("in the foreground", going(), vec![deleted(pod("a", &running()))]),
+            case("in the foreground", deleting(), vec![deleted(pod("a", &running()))]),
             "runs",
             "its Job was deleted",
         ),
-        (case("no pod yet", going(), vec![]), "lost", "its Job was deleted"),
+        (case("no pod yet", deleting(), vec![]), "lost", "its Job was deleted"),
     ]);
     assert_eq!(stands(&Seen::default(), 20), ("absent", String::new()));
 }
@@ -481,11 +481,11 @@ fn warnings_that_say_nothing_are_passed_over() {
 #[test]
 fn a_second_pod_is_taken_away_before_it_begins() {
     let job = || job(&json!({}));
-    let ended = |why| SeenJob { ended: Some(why), ..job() };
-    let lost = || Ended::Lost("its pod was deleted".to_owned());
+    let fenced = |why| SeenJob { fenced: Some(why), ..job() };
+    let lost = || Fence::Lost("its pod was deleted".to_owned());
     let (first, second) = (|| pod("a", &running()), || pod("b", &installing()));
     let unplaced = || SeenPod { node: None, ..second() };
-    let released = SeenJob { released: Some(MADE), ..ended(lost()) };
+    let released = SeenJob { released: Some(MADE), ..fenced(lost()) };
     let cases = [
         ("it waits for the first to be gone", job(), vec![deleted(first()), unplaced()], false),
         ("a node may take it now", job(), vec![gone(first()), unplaced()], true),
@@ -496,8 +496,8 @@ fn a_second_pod_is_taken_away_before_it_begins() {
         ("there is no second", job(), vec![gone(first())], false),
         ("it runs", job(), vec![gone(first()), pod("b", &running())], false),
         ("it is gone", job(), vec![gone(first()), gone(second())], false),
-        ("fenced off", ended(lost()), vec![gone(first()), second()], true),
-        ("cancelled", ended(Ended::Cancelled), vec![gone(first()), second()], false),
+        ("fenced off", fenced(lost()), vec![gone(first()), second()], true),
+        ("cancelled", fenced(Fence::Cancelled), vec![gone(first()), second()], false),
         ("released", released, vec![gone(first()), second()], false),
     ];
     for (name, job, pods, expected) in cases {

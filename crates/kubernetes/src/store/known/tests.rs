@@ -12,14 +12,14 @@ fn entry(record: &Record, version: u64) -> Entry {
     Entry { uid: "uid".to_owned(), ..entry }
 }
 
-fn known(known: &Known, record: &Record) -> Option<u64> {
+fn known(known: &KnownRecords, record: &Record) -> Option<u64> {
     known.get(&record.key).map(|entry| entry.version)
 }
 
 #[test]
 fn what_a_list_has_that_began_later_is_so_though_it_is_older() {
     let record = sample("i");
-    let table = Known::default();
+    let table = KnownRecords::default();
     let list = |versions: &[u64]| {
         for version in versions {
             table.hear(entry(&record, *version), Source::List);
@@ -58,7 +58,7 @@ fn what_a_list_has_that_began_later_is_so_though_it_is_older() {
 #[test]
 fn what_a_list_of_an_instance_was_without_is_not_brought_back_by_a_watch_that_is_behind() {
     let [record, other] = ["i", "j"].map(sample);
-    let table = Known::default();
+    let table = KnownRecords::default();
     let instance = record.key.instance().clone();
     table.hear(entry(&record, 5), Source::Event);
     table.hear(Entry { uid: "other".to_owned(), ..entry(&other, 5) }, Source::Event);
@@ -77,7 +77,7 @@ fn what_a_list_of_an_instance_was_without_is_not_brought_back_by_a_watch_that_is
 
 #[test]
 fn of_an_instance_is_looked_at_what_it_has_alone() {
-    let table = Known::default();
+    let table = KnownRecords::default();
     let mut entries = BTreeMap::new();
     for instance in ["h", "i", "i ", "i2", "j"] {
         let bindings = [" ", " a", "b", "c"].map(|id| sample_binding(instance, id));
@@ -121,11 +121,11 @@ fn of_an_instance_is_looked_at_what_it_has_alone() {
 
 #[test]
 fn a_deleted_resource_asks_for_what_a_deprovision_would() {
-    let going = |action: Action, phase: Phase| {
+    let is_unwanted = |action: Action, phase: Phase| {
         let mut record = sample("i");
         record.operation.action = action;
         record.operation.phase = phase;
-        Change::of(&Entry { going: true, ..entry(&record, 1) }).unwanted
+        Change::of(&Entry { deleting: true, ..entry(&record, 1) }).unwanted
     };
     let begun = || Phase::Pending { not_before: None };
     for (name, action, phase, unwanted) in [
@@ -134,7 +134,7 @@ fn a_deleted_resource_asks_for_what_a_deprovision_would() {
         ("being updated: that ends first", Action::Update, begun(), false),
         ("going already", Action::Deprovision, begun(), false),
     ] {
-        assert_eq!(going(action, phase), unwanted, "{name}");
+        assert_eq!(is_unwanted(action, phase), unwanted, "{name}");
     }
 }
 
@@ -143,7 +143,7 @@ fn a_resource_that_others_hold_is_let_go_once() {
     let mut record = sample("i");
     record.lifecycle = engine::record::Lifecycle::Deleted;
     record.operation.phase = Phase::Succeeded;
-    let gone = |held, going| Change::of(&Entry { held, going, ..entry(&record, 1) }).gone;
+    let gone = |held, deleting| Change::of(&Entry { held, deleting, ..entry(&record, 1) }).gone;
     assert!(gone(true, false) && gone(true, true), "ours is on it");
     assert!(gone(false, false), "nobody has deleted it");
     assert!(!gone(false, true), "it waits for others alone");

@@ -10,7 +10,7 @@ use osb::{
 use serde_json::{Map, Value, json};
 use template::Template;
 
-use super::stock::Known;
+use super::stock::OfferedTemplate;
 use super::strict::StatusCodes;
 
 /// Annotations of a template that its service bears as metadata, and under which names.
@@ -40,16 +40,16 @@ const BINDABLE: &str = "template.openshift.io/bindable";
 /// Of two with one name, which the specification forbids, the first bears it; the other is offered as NAME.NAMESPACE,
 /// with its id behind that where something else is named so.
 pub(super) fn catalog<'t>(
-    all: impl IntoIterator<Item = &'t Known>,
+    all: impl IntoIterator<Item = &'t OfferedTemplate>,
     codes: StatusCodes,
 ) -> (Catalog, Vec<String>) {
     let mut services: BTreeMap<String, Service> = BTreeMap::new();
     let (mut second, mut refused) = (Vec::new(), Vec::new());
-    for known in all {
-        let mut service = match &known.service {
+    for template in all {
+        let mut service = match &template.service {
             Ok(service) => service.clone(),
             Err(why) => {
-                refused.push(format!("{}: {why}", known.words()));
+                refused.push(format!("{}: {why}", template.words()));
                 continue;
             }
         };
@@ -59,7 +59,7 @@ pub(super) fn catalog<'t>(
         match services.entry(service.name.clone()) {
             Entry::Vacant(free) => drop(free.insert(service)),
             Entry::Occupied(_) => {
-                service.name = format!("{}.{}", known.name, known.namespace);
+                service.name = format!("{}.{}", template.name, template.namespace);
                 second.push(service);
             }
         }
@@ -199,13 +199,13 @@ mod tests {
     }
 
     fn offered_by(documents: &[Value], codes: StatusCodes) -> (Vec<Value>, Vec<String>) {
-        let known = documents.iter().map(|document| {
+        let templates = documents.iter().map(|document| {
             let namespace = document["metadata"]["namespace"].as_str().unwrap();
             let seen = serde_json::from_str(&document.to_string()).unwrap();
             Stock::read(Ids::Uid, namespace, &seen).unwrap()
         });
-        let known: Vec<Known> = known.collect();
-        let (catalog, refused) = catalog(&known, codes);
+        let templates: Vec<OfferedTemplate> = templates.collect();
+        let (catalog, refused) = catalog(&templates, codes);
         let services = serde_json::to_value(catalog).unwrap()["services"].take();
         (services.as_array().unwrap().clone(), refused)
     }

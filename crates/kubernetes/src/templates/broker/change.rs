@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use super::await_end::{self, Awaited};
 use super::claim::Claim;
 use super::life::name;
-use super::stock::Known;
+use super::stock::OfferedTemplate;
 use super::{TemplateBroker, asked, failed, parameters, requester, transient};
 use crate::calls::{CallError, call};
 use crate::templates::names::VERIFIED;
@@ -113,7 +113,7 @@ fn unchanged(failure: Failure) -> Failure {
 fn template<'t>(
     instance: &'t DynamicObject,
     asked: Option<&MaintenanceInfo>,
-    current: Option<&'t Known>,
+    current: Option<&'t OfferedTemplate>,
 ) -> Result<&'t Value, Failure> {
     let Some(asked) = asked else { return Ok(&instance.data["spec"]["template"]) };
     let invalid = |why: String| Failure::new(FailureKind::Invalid, why);
@@ -180,7 +180,7 @@ mod tests {
         })
     }
 
-    fn known(version: &str) -> Known {
+    fn offered(version: &str) -> OfferedTemplate {
         let seen = serde_json::from_str(&document(version).to_string()).unwrap();
         Stock::read(Ids::Uid, "templates", &seen).unwrap()
     }
@@ -244,7 +244,7 @@ mod tests {
             ),
             ("one that is gone", Some("2.0.0"), None, None, Err(gone)),
         ] {
-            let (instance, current) = (instance(), current.map(known));
+            let (instance, current) = (instance(), current.map(offered));
             let work = work(asked_for, before);
             let found = template(&instance, asked::revision_of(&work), current.as_ref());
             match (found, expected) {

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::await_end::{self, Awaited};
 use super::claim::Claim;
-use super::stock::Known;
+use super::stock::OfferedTemplate;
 use super::{TemplateBroker, failed, parameters, requester};
 use crate::calls::{CallError, call, find, in_background};
 use crate::templates::names::{GROUP, Kind, VERIFIED, VERSION};
@@ -74,7 +74,7 @@ impl TemplateBroker {
         work: &Work,
         claim: &Claim,
         requester: &Requester,
-        template: &Known,
+        template: &OfferedTemplate,
         values: &Values,
     ) -> Result<DynamicObject, Failure> {
         let (name, namespace) = (name(work), namespace(work.context.expose()));

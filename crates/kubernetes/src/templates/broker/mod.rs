@@ -47,7 +47,7 @@ pub use self::ids::Ids;
 use self::offered::Templates;
 pub use self::strict::StatusCodes;
 use self::strict::Strict;
-pub use self::unsaved::Unsaved;
+use self::unsaved::Unsaved;
 use super::kinds::Kinds;
 use super::names::Kind;
 use super::requester::{MAY_NOT_IMPERSONATE, Requester};

@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 
 use super::catalog;
 use super::ids::Ids;
-use super::stock::{Known, Stock};
+use super::stock::{OfferedTemplate, Stock};
 use super::strict::StatusCodes;
 use crate::calls::{Again, watching};
 use crate::templates::seen::SeenTemplate;
@@ -61,7 +61,7 @@ impl Templates {
     }
 
     /// The one of a service.
-    pub(super) fn get(&self, service: &str) -> Option<Arc<Known>> {
+    pub(super) fn get(&self, service: &str) -> Option<Arc<OfferedTemplate>> {
         self.stock.read().unwrap_or_else(PoisonError::into_inner).get(service).cloned()
     }
 
@@ -75,9 +75,9 @@ impl Templates {
         if self.changed.borrow().0 < self.namespaces.len() {
             return None;
         }
-        let (known, mut refused) =
+        let (templates, mut refused) =
             self.stock.read().unwrap_or_else(PoisonError::into_inner).offered();
-        let (catalog, faulty) = catalog::catalog(known.iter().map(|it| &**it), self.codes);
+        let (catalog, faulty) = catalog::catalog(templates.iter().map(|it| &**it), self.codes);
         refused.extend(faulty);
         self.say(refused);
         let catalog = serde_json::to_value(catalog).unwrap_or_default();
@@ -127,7 +127,7 @@ impl Templates {
         while let Some(event) = events.next().await {
             match event {
                 Ok(Event::Init) => listed.clear(),
-                Ok(Event::InitApply(seen)) => listed.extend(self.known(&namespace, &seen)),
+                Ok(Event::InitApply(seen)) => listed.extend(self.template(&namespace, &seen)),
                 Ok(Event::InitDone) => {
                     if is_first && listed.is_empty() {
                         tracing::warn!(namespace, "there are no templates in it to be offered");
@@ -137,10 +137,10 @@ impl Templates {
                     self.tell(std::mem::take(&mut is_first));
                 }
                 Ok(Event::Apply(seen)) => {
-                    let known = self.known(&namespace, &seen);
+                    let template = self.template(&namespace, &seen);
                     let uid = seen.metadata.uid.unwrap_or_default();
-                    self.write(|stock| match known {
-                        Some(known) => stock.learn(known),
+                    self.write(|stock| match template {
+                        Some(template) => stock.learn(template),
                         None => stock.forget(&uid),
                     });
                     self.tell(false);
@@ -157,7 +157,7 @@ impl Templates {
         }
     }
 
-    fn known(&self, namespace: &str, seen: &SeenTemplate) -> Option<Arc<Known>> {
+    fn template(&self, namespace: &str, seen: &SeenTemplate) -> Option<Arc<OfferedTemplate>> {
         let stock = self.stock.read().unwrap_or_else(PoisonError::into_inner);
         let unchanged = stock.unchanged(namespace, seen);
         drop(stock);

@@ -15,7 +15,7 @@ use crate::templates::seen::SeenTemplate;
 
 /// A template as the API server has it, and what it is offered as.
 #[derive(Debug)]
-pub(super) struct Known {
+pub(super) struct OfferedTemplate {
     pub(super) namespace: String,
     pub(super) name: String,
     uid: String,
@@ -29,7 +29,7 @@ pub(super) struct Known {
     pub(super) service: Result<Service, String>,
 }
 
-impl Known {
+impl OfferedTemplate {
     /// As people find it.
     pub(super) fn words(&self) -> String {
         format!("template {}/{}", self.namespace, self.name)
@@ -42,7 +42,7 @@ pub(super) struct Stock {
     /// In the order in which they come first.
     namespaces: Arc<[String]>,
     /// Several may claim one id: the first of them has it.
-    of: BTreeMap<String, Vec<Arc<Known>>>,
+    of: BTreeMap<String, Vec<Arc<OfferedTemplate>>>,
 }
 
 impl Stock {
@@ -51,12 +51,16 @@ impl Stock {
     }
 
     /// The template of a service, whether or not it can be offered: nobody else takes its place.
-    pub(super) fn get(&self, id: &str) -> Option<&Arc<Known>> {
+    pub(super) fn get(&self, id: &str) -> Option<&Arc<OfferedTemplate>> {
         self.of.get(id)?.first()
     }
 
     /// As it is known already, if it has not changed since; otherwise it is to be [`Self::read`].
-    pub(super) fn unchanged(&self, namespace: &str, seen: &SeenTemplate) -> Option<Arc<Known>> {
+    pub(super) fn unchanged(
+        &self,
+        namespace: &str,
+        seen: &SeenTemplate,
+    ) -> Option<Arc<OfferedTemplate>> {
         let (uid, version) = (seen.uid()?, seen.resource_version()?);
         let claiming = self.of.get(&id(self.ids, namespace, seen, &uid))?;
         claiming.iter().find(|it| it.uid == uid && it.version == version).cloned()
@@ -66,12 +70,16 @@ impl Stock {
     ///
     /// # Errors
     /// If it is not read.
-    pub(super) fn read(ids: Ids, namespace: &str, seen: &SeenTemplate) -> Result<Known, Unread> {
+    pub(super) fn read(
+        ids: Ids,
+        namespace: &str,
+        seen: &SeenTemplate,
+    ) -> Result<OfferedTemplate, Unread> {
         let (uid, document) = (seen.uid().unwrap_or_default(), seen.document()?);
         let id = id(ids, namespace, seen, &uid);
         let revision = revision(&document);
         let service = catalog::service(&id, &ids.plan(&id), &revision, &document);
-        Ok(Known {
+        Ok(OfferedTemplate {
             namespace: namespace.to_owned(),
             name: seen.name_any(),
             uid,
@@ -84,14 +92,14 @@ impl Stock {
     }
 
     /// Takes one up, as it is now.
-    pub(super) fn learn(&mut self, known: Arc<Known>) {
-        self.forget(&known.uid);
-        self.insert(known);
+    pub(super) fn learn(&mut self, template: Arc<OfferedTemplate>) {
+        self.forget(&template.uid);
+        self.insert(template);
     }
 
-    fn insert(&mut self, known: Arc<Known>) {
-        let claiming = self.of.entry(known.id.clone()).or_default();
-        claiming.push(known);
+    fn insert(&mut self, template: Arc<OfferedTemplate>) {
+        let claiming = self.of.entry(template.id.clone()).or_default();
+        claiming.push(template);
         let place = |namespace: &str| self.namespaces.iter().position(|it| it == namespace);
         claiming.sort_by_cached_key(|it| (place(&it.namespace), it.name.clone(), it.uid.clone()));
     }
@@ -101,12 +109,12 @@ impl Stock {
     }
 
     /// All of a namespace at once.
-    pub(super) fn replace(&mut self, namespace: &str, listed: Vec<Arc<Known>>) {
+    pub(super) fn replace(&mut self, namespace: &str, listed: Vec<Arc<OfferedTemplate>>) {
         self.retain(|it| it.namespace != namespace);
-        listed.into_iter().for_each(|known| self.insert(known));
+        listed.into_iter().for_each(|template| self.insert(template));
     }
 
-    fn retain(&mut self, stays: impl Fn(&Known) -> bool) {
+    fn retain(&mut self, stays: impl Fn(&OfferedTemplate) -> bool) {
         self.of.retain(|_, claiming| {
             claiming.retain(|it| stays(it));
             !claiming.is_empty()
@@ -114,7 +122,7 @@ impl Stock {
     }
 
     /// Those that have an id, in the order in which they come; and those that claim that of another, each with why.
-    pub(super) fn offered(&self) -> (Vec<Arc<Known>>, Vec<String>) {
+    pub(super) fn offered(&self) -> (Vec<Arc<OfferedTemplate>>, Vec<String>) {
         let (mut offered, mut refused) = (Vec::new(), Vec::new());
         for claiming in self.of.values() {
             let mut claiming = claiming.iter();

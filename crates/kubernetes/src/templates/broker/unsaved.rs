@@ -10,14 +10,14 @@ use osb::{PlanId, ServiceId};
 use serde_json::Value;
 
 /// Another store, without its catalog.
-pub struct Unsaved {
+pub(super) struct Unsaved {
     store: Arc<dyn Store>,
     catalog: Mutex<Option<Value>>,
 }
 
 impl Unsaved {
     /// Over another store.
-    pub fn new(store: Arc<dyn Store>) -> Self {
+    pub(super) fn new(store: Arc<dyn Store>) -> Self {
         Self { store, catalog: Mutex::default() }
     }
 }

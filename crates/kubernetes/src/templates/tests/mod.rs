@@ -13,8 +13,8 @@ use kube::discovery::ApiResource;
 use ring::hmac;
 use serde_json::{Value, json};
 
-use super::kinds::Place;
-use super::record::{Kept, Record};
+use super::kinds::ServedKind;
+use super::record::{Record, StoredRecord};
 use super::remove::is_orphaned;
 use super::resource::{Instance, Key};
 use super::seen::SeenInstance;
@@ -31,9 +31,9 @@ fn of() -> Key {
     Key { namespace: "shop".into(), name: "i".into(), uid: "u-1".into() }
 }
 
-fn place(group: &str, kind: &str, is_namespaced: bool) -> Place {
+fn served(group: &str, kind: &str, is_namespaced: bool) -> ServedKind {
     let dot = if group.is_empty() { "" } else { "/" };
-    Place {
+    ServedKind {
         resource: ApiResource {
             group: group.to_owned(),
             version: "v1".to_owned(),
@@ -372,7 +372,7 @@ fn objects_stay_where_whoever_deletes_says_so() {
     let kept = |is_orphaned: bool| {
         let of = instance(&without);
         let record = Record::of(&of, &[], String::new(), String::new());
-        let mut kept = Kept::new(record, of.spec());
+        let mut kept = StoredRecord::new(record, of.spec());
         kept.is_orphaned = is_orphaned;
         kept
     };

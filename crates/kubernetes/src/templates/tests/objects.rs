@@ -5,7 +5,7 @@ use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
 
-use super::{key, of, place};
+use super::{key, of, served};
 use crate::calls::CallError;
 use crate::templates::kinds::Kinds;
 use crate::templates::make::{get, get_whole, made};
@@ -14,7 +14,7 @@ use crate::templates::remove::{Left, remove_from};
 
 fn planned() -> Planned {
     let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}});
-    plan(&of(), 0, object, place("", "ConfigMap", true), &key()).unwrap()
+    plan(&of(), 0, object, served("", "ConfigMap", true), &key()).unwrap()
 }
 
 /// An API server whose only object is nested deeper than anybody reads; one that is deleted is marked.
@@ -48,7 +48,7 @@ async fn what_is_nested_too_deep_is_found_and_removed() {
     assert_eq!((found.get("spec"), &found["metadata"]["managedFields"]), (None, &Value::Null));
     let made = made(&planned, &found);
     assert_eq!(made.uid, "u-2");
-    let left = remove_from(&of(), &client, &planned.place, &made).await.unwrap();
+    let left = remove_from(&of(), &client, &planned.served, &made).await.unwrap();
     assert_eq!(left, Left::Going);
 }
 

@@ -7,8 +7,8 @@ use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
 
-use super::{key, of, place};
-use crate::templates::kinds::{Kinds, Place};
+use super::{key, of, served};
+use crate::templates::kinds::{Kinds, ServedKind};
 use crate::templates::plan::{Planned, plan};
 use crate::templates::prepare::{plan_all, unplanned};
 use crate::templates::record::Former;
@@ -17,7 +17,7 @@ use crate::templates::trouble::Trouble;
 
 fn planned(kind: &str, metadata: Value) -> Result<Planned, String> {
     let object = json!({"apiVersion": "v1", "kind": kind, "metadata": metadata});
-    plan(&of(), 3, object, place("", kind, kind != "Namespace"), &key())
+    plan(&of(), 3, object, served("", kind, kind != "Namespace"), &key())
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn what_was_made_under_a_former_group_is_ours() {
             kind: "Ingress".to_owned(),
             plural: "ingresses".to_owned(),
         };
-        plan(&of(), 0, object, Place { resource, is_namespaced: true, is_kept: true }, &key())
+        plan(&of(), 0, object, ServedKind { resource, is_namespaced: true, is_kept: true }, &key())
             .unwrap()
     };
     let [old, new, another] = ["extensions", "networking.k8s.io", "example.com"].map(of_group);
@@ -99,7 +99,7 @@ fn what_was_made_under_a_former_group_is_ours() {
 fn what_others_need_comes_first() {
     let rank = |group: &str, kind: &str| {
         let object = json!({"metadata": {"name": "a"}});
-        plan(&of(), 0, object, place(group, kind, true), &key()).unwrap().rank
+        plan(&of(), 0, object, served(group, kind, true), &key()).unwrap().rank
     };
     let rbac = "rbac.authorization.k8s.io";
     let ranks = [

@@ -5,14 +5,14 @@ use ring::hmac;
 use serde_json::{Value, json};
 
 use super::{key, of, seen};
-use crate::templates::record::{self, Kept, Record};
+use crate::templates::record::{self, Record, StoredRecord};
 use crate::templates::resource::{Instance, Key};
 
 #[test]
 fn a_record_is_of_one_instance_and_of_nobody_else() {
     let instance = Instance::of(seen("1", &json!({}))).unwrap();
     let record = Record::of(&instance, &[], "hello".to_owned(), String::new());
-    let secret = kept_as(&Kept::new(record.clone(), instance.spec()));
+    let secret = kept_as(&StoredRecord::new(record.clone(), instance.spec()));
     assert_eq!(record::read(&of(), &secret, &key()).unwrap().record, record);
     assert!(record.is_of(&instance));
     let other = Key { uid: "u-2".into(), ..of() };
@@ -26,7 +26,7 @@ fn a_record_is_of_one_instance_and_of_nobody_else() {
     assert!(!record.is_of(&changed), "what it was begun with is not what it says now");
 }
 
-fn kept_as(kept: &Kept) -> Secret {
+fn kept_as(kept: &StoredRecord) -> Secret {
     serde_json::from_value(record::secret(&of(), kept, &key())).unwrap()
 }
 
@@ -38,7 +38,7 @@ fn ordered(message: &str) -> Instance {
 fn revisions_are_kept_as_long_as_there_is_room_and_ten_of_them() {
     let record = |instance: &Instance| Record::of(instance, &[], String::new(), String::new());
     let first = ordered("1");
-    let mut secret = kept_as(&Kept::new(record(&first), first.spec()));
+    let mut secret = kept_as(&StoredRecord::new(record(&first), first.spec()));
     for number in 2..=14 {
         let instance = ordered(&number.to_string());
         let before = record::read(&of(), &secret, &key()).unwrap();
@@ -74,7 +74,7 @@ fn values_of_the_revision_before_are_known() {
     let (first, second) = (ordered("1"), ordered("2"));
     let mut record = Record::of(&first, &[], String::new(), String::new());
     record.parameters.insert("PASSWORD".into(), "before".into());
-    let kept = Kept::new(record, first.spec());
+    let kept = StoredRecord::new(record, first.spec());
     assert!(kept.values_before().is_empty());
     let record = Record::of(&second, &[], String::new(), String::new());
     let next = kept.next(record, second.spec(), &of(), &key());
@@ -93,10 +93,11 @@ fn a_template_that_says_of_which_revision_it_is_is_that() {
         record.revision = revision;
         record
     };
-    let first = Kept::new(record(&spec(1), 1), &spec(1));
+    let first = StoredRecord::new(record(&spec(1), 1), &spec(1));
     let second = first.next(record(&spec(2), 2), &spec(2), &of(), &key());
     let third = second.next(record(&spec(3), 3), &spec(3), &of(), &key());
-    let kept = |kept: &Kept| serde_json::from_value::<Secret>(record::secret(&of(), kept, &key()));
+    let kept =
+        |kept: &StoredRecord| serde_json::from_value::<Secret>(record::secret(&of(), kept, &key()));
     let mut secret = kept(&third).unwrap();
     let read = |secret: &Secret| record::read(&of(), secret, &key()).unwrap();
     let template = |port: u64| spec(port)["template"].clone();
@@ -114,7 +115,7 @@ fn a_template_that_says_of_which_revision_it_is_is_that() {
         assert_eq!(record::is_what_it_says(&template, &read(&secret)).is_ok(), is_it, "{name}");
     }
     // Whoever may write the Secret gives the first revision another template, and its digest with it.
-    let forged = Kept::new(record(&spec(9), 1), &spec(9));
+    let forged = StoredRecord::new(record(&spec(9), 1), &spec(9));
     let forged = kept(&forged).unwrap().data.unwrap();
     let data = secret.data.as_mut().unwrap();
     for name in ["record", "spec"] {
@@ -130,7 +131,7 @@ fn a_template_that_says_of_which_revision_it_is_is_that() {
 fn a_record_that_nobody_owns_is_orphaned() {
     let instance = Instance::of(seen("1", &json!({}))).unwrap();
     let record = Record::of(&instance, &[], String::new(), String::new());
-    let secret = kept_as(&Kept::new(record, instance.spec()));
+    let secret = kept_as(&StoredRecord::new(record, instance.spec()));
     let another = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "i", "uid": "u-2"}]);
     for (name, owners, expected) in [
         ("as it was recorded", json!(secret.metadata.owner_references), false),

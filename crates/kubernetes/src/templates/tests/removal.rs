@@ -8,7 +8,7 @@ use super::server::{Server, controller};
 use super::{key, of};
 use crate::templates::names::FINALIZER;
 use crate::templates::plan::owner;
-use crate::templates::record::{self, Kept, Record};
+use crate::templates::record::{self, Record, StoredRecord};
 use crate::templates::resource::Instance;
 use crate::templates::seen::SeenInstance;
 use crate::templates::status::{Made, State};
@@ -50,7 +50,7 @@ fn server(finalizers: &Value, owners: &Value) -> Arc<Mutex<Server>> {
     let read = Instance::of(seen(&instance)).unwrap();
     let mut kept = Record::of(&read, &[], String::new(), String::new());
     kept.parameters.insert("PASSWORD".to_owned(), "PLANTED".to_owned());
-    let mut record = record::secret(&of(), &Kept::new(kept, read.spec()), &key());
+    let mut record = record::secret(&of(), &StoredRecord::new(kept, read.spec()), &key());
     record["metadata"]["ownerReferences"] = owners.clone();
     record["metadata"]["resourceVersion"] = json!("1");
     Arc::new(Mutex::new(Server { instance, record, refuses: |_, _| None, writes: Vec::new() }))
