@@ -27,7 +27,7 @@ use tracing::Instrument as _;
 use super::model::{Done, LogView, OperationsPage, Page, RecordView, Target};
 use super::refusal::{Refusal, explain_method, unwelcome};
 use super::request::{BODY_LIMIT, Members, parameters, required, target_of_body, target_of_query};
-use crate::serve::Role;
+use crate::role::Role;
 
 /// The most records on a page.
 const LARGEST_PAGE: usize = 500;

@@ -18,7 +18,8 @@ use tokio::sync::watch::Receiver;
 use zeroize::Zeroizing;
 
 use super::access::Access;
-use super::config::{Auth, Role};
+use super::config::Auth;
+use crate::role::Role;
 
 /// The largest secret file read, in bytes.
 const LARGEST: u64 = 64 * 1024;
