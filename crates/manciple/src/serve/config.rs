@@ -6,6 +6,7 @@ mod check;
 mod environment;
 mod fault;
 mod level;
+mod templates;
 #[cfg(test)]
 mod tests;
 
@@ -23,6 +24,9 @@ use super::access::{ClusterTokens, NamedSecret};
 use super::cluster::Cluster;
 use crate::role::Role;
 pub(crate) use level::filter;
+pub(crate) use templates::{
+    Drift, Requesters, Templates, Translate, drift_interval_fault, namespace,
+};
 
 /// The file's whole content.
 #[derive(Debug, Clone, Default, Deserialize)]

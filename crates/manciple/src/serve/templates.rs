@@ -12,7 +12,7 @@ use kubernetes::templates::broker::{self, NAME, TemplateBroker};
 use kubernetes::templates::{self, Controller, DRIFT_INTERVAL, LONGEST_CALL, Settings, WORKERS};
 use kubernetes::{Client, Lead};
 
-use super::offer::Templates;
+use super::config::Templates;
 use super::place::Place;
 use super::start::Parts;
 
