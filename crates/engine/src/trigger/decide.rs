@@ -177,8 +177,8 @@ fn told(state: &State) -> Option<Trigger> {
 }
 
 fn next_pod(state: &State) -> Option<PodRef> {
-    let (pods, known) = (state.pods.as_ref()?, state.record.pods.as_ref()?);
-    (pods.of == known.of).then(|| pods.next(known))?
+    let (pods, recorded) = (state.pods.as_ref()?, state.record.pods.as_ref()?);
+    (pods.of == recorded.of).then(|| pods.next(recorded))?
 }
 
 fn scheduled(state: &State) -> Option<Trigger> {
@@ -319,7 +319,7 @@ fn record(state: &State, open: Vec<Run>, last: u64, taken: Option<Trigger>, now:
     });
     let taken = if taken == Some(Trigger::PodState) { next_pod(state) } else { None };
     let before = state.record.pods.as_ref();
-    let pods = state.pods.as_ref().map(|pods| pods.known(before, taken.as_ref()));
+    let pods = state.pods.as_ref().map(|pods| pods.recorded(before, taken.as_ref()));
     let pods = pods.or_else(|| before.filter(|_| state.strategy == Strategy::PodState).cloned());
     Record { last, once, open, references, versions, schedule, pods }
 }

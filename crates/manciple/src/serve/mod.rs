@@ -7,6 +7,7 @@
 //! ```
 
 mod access;
+mod adapters;
 mod cluster;
 mod config;
 #[cfg(feature = "failpoints")]
@@ -15,7 +16,6 @@ mod groups;
 mod keys;
 mod log;
 mod metrics;
-mod place;
 mod probes;
 mod secrets;
 mod start;
