@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 
 use crate::permits::{Apart, Permits};
 use crate::policy::Policy;
-use crate::ports::{Clock, Observer, Runner, Store};
+use crate::ports::{Clock, Observer, Runner, Store, declared};
 use crate::record::{Phase, Record};
 use crate::tasks::Tasks;
 use crate::withdrawn::Former;
@@ -51,7 +51,7 @@ pub(crate) struct Offering {
 impl Offering {
     /// What the broker of a service can do.
     pub(crate) fn of(&self, service: &ServiceId) -> &[Capability] {
-        self.of_service.get(service).unwrap_or(&self.capabilities)
+        declared(&self.capabilities, &self.of_service, service)
     }
 }
 
