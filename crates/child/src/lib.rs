@@ -9,8 +9,17 @@ pub mod keys;
 pub mod text;
 
 use std::io;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::io::Errno;
+
+/// Thirty years: a time that does not come.
+pub const NEVER: Duration = Duration::from_secs(30 * 365 * 24 * 60 * 60);
+
+/// Now, as the contract tells a broker its deadline.
+pub fn seconds_since_1970() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
 
 /// Whether what the system refused may be had in a moment. `TXTBSY`: the executable is just being
 /// written.

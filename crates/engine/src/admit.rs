@@ -5,7 +5,7 @@
 
 use osb::{Action, BindRequest, Error, ErrorKind};
 
-use crate::offer::object;
+use crate::catalog::object;
 use crate::record::{Lifecycle, Ordered, Phase, Record, Timestamp};
 
 /// What to do about a request.

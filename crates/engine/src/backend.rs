@@ -14,9 +14,9 @@ use osb::{
 
 use crate::admit::{self, Admission};
 use crate::answer;
+use crate::catalog::object;
 use crate::engine::Engine;
 use crate::names::request_hash;
-use crate::offer::object;
 use crate::policy::OnBound;
 use crate::ports::{Filter, Kind, Query, StoreError, Stored};
 use crate::record::{Key, Lifecycle, Ordered, Record};

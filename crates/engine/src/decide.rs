@@ -17,7 +17,7 @@ use crate::names::RunName;
 use crate::policy::{OnBound, OnLost, Policy};
 use crate::ports::{RunFailure, RunState};
 use crate::record::{Key, OperationFailure, Phase, Reason, Record, Timestamp};
-use crate::transition;
+use crate::transition::{self, NOT_YET, UNASKED};
 
 /// Everything that a decision rests on.
 #[derive(Debug, Clone)]
@@ -96,12 +96,6 @@ pub struct RefusedStart {
 
 /// How many starts in a row may be refused before the operation fails.
 pub const STARTS: u32 = 8;
-
-/// What an operation waits for whose run is refused for now.
-pub(crate) const NOT_YET: &str = "its run cannot be started yet: ";
-
-/// The same of one whose work goes on elsewhere, and whose broker cannot be asked how far that is.
-pub(crate) const UNASKED: &str = "its work goes on, and cannot be asked after: ";
 
 /// A run that is over before this is never recorded as started: most are. The runner keeps what it has
 /// started (the promise of [`start`](crate::ports::Runner::start)); the record of it guards against

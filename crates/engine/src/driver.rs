@@ -8,16 +8,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use osb::{Action, Work};
-use tokio::sync::{Notify, OwnedSemaphorePermit};
+use tokio::sync::Notify;
 
 use crate::decide::{RefusedStart, Step, decide};
-use crate::engine::Shared;
 use crate::failpoint;
+use crate::hands::{Hands, Trouble};
 use crate::names::RunName;
 use crate::observe::{is_leaving, newest, observe};
-use crate::permits::{Permits, Queue, Waited};
-use crate::ports::{Clock, Run, RunState, StartError, StoreError, Stored};
+use crate::permits::Permits;
+use crate::ports::{Run, RunState, StartError, StoreError, Stored};
 use crate::record::{Key, OperationFailure, Phase, Reason, Record, Timestamp};
+use crate::shared::Shared;
 use crate::transition::{self, Intent};
 
 /// How long to wait before the store or the runner is asked again after it failed; twice as long each time, up to
@@ -147,56 +148,11 @@ async fn wait(shared: &Shared, wake: &Notify, awaited: Awaited) {
     }
 }
 
-/// What a task holds between looks.
-#[derive(Default)]
-pub(crate) struct Hands {
-    pub(crate) permit: Option<OwnedSemaphorePermit>,
-    pub(crate) refused: Option<RefusedStart>,
-    /// The run of which that is so.
-    tried: Option<RunName>,
-    /// Where it waits for a permit.
-    queue: Queue,
-    /// It has waited for a permit for long: how many there are.
-    pub(crate) queued: Option<usize>,
-    cancelled: Option<RunName>,
-    /// How often its bindings were looked at that have to go before it.
-    bound: u32,
-    /// The run that was started from here.
-    pub(crate) begun: Option<RunName>,
-    /// Somebody else wrote the record, and we have not heard of it yet.
-    pub(crate) behind: bool,
-}
-
-impl Hands {
-    /// Another process carries the operation out.
-    fn leave(&mut self) -> Next {
-        self.permit = None;
-        Next::Await(Awaited::Time(ELSEWHERE))
-    }
-
-    async fn wait_for(&mut self, permits: &Arc<Permits>, clock: &dyn Clock, wake: &Notify) {
-        match self.queue.wait(permits, clock, wake, self.queued.is_some()).await {
-            Waited::For(permit) => (self.permit, self.queued) = (Some(permit), None),
-            Waited::Woken => {}
-            Waited::Long => self.queued = Some(permits.most()),
-        }
-    }
-}
-
-/// Why a look ended early.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Trouble {
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    #[error(transparent)]
-    Runner(#[from] crate::ports::RunnerError),
-}
-
 /// One look, one decision, one act.
 async fn look(shared: &Arc<Shared>, key: &Key, hands: &mut Hands) -> Result<Next, Trouble> {
     // A record may be large, and who carries it out does not depend on what it says.
     if !shared.drives() && shared.store.is_busy(key) == Some(true) {
-        return Ok(hands.leave());
+        return Ok(leave(hands));
     }
     let Some(stored) = newest(shared, key, hands).await? else { return Ok(Next::Over) };
     let record = &*stored.record;
@@ -208,7 +164,7 @@ async fn look(shared: &Arc<Shared>, key: &Key, hands: &mut Hands) -> Result<Next
         hands.refused = None;
     }
     if !shared.drives() {
-        return Ok(hands.leave());
+        return Ok(leave(hands));
     }
     let state = observe(shared, record, hands).await?;
     let permits = || shared.permits(&record.ordered.service_id);
@@ -235,6 +191,12 @@ async fn look(shared: &Arc<Shared>, key: &Key, hands: &mut Hands) -> Result<Next
             Ok(Next::Await(Awaited::Time(pause.min(BINDINGS_MOST))))
         }
     }
+}
+
+/// Another process carries the operation out.
+fn leave(hands: &mut Hands) -> Next {
+    hands.permit = None;
+    Next::Await(Awaited::Time(ELSEWHERE))
 }
 
 async fn start(

@@ -1,12 +1,9 @@
 //! The engine: what is recorded, seen and done, behind one handle.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
-use osb::jobs::contract::Capability;
-use osb::{CompiledCatalog, PlanId, ServiceId};
 use tokio::sync::Notify;
 
 use crate::driver;
@@ -17,8 +14,8 @@ use crate::ports::{
     Clock, Filter, Kind, Observer, Query, Runner, Scanned, Store, StoreError, Stored,
 };
 use crate::record::{Key, OperationFailure, Phase, Reason, Record, Timestamp};
+use crate::shared::Shared;
 use crate::tasks::Tasks;
-use crate::withdrawn::Former;
 
 /// How often tombstones and leftover runs are looked for.
 const SWEEP: Duration = Duration::from_secs(10 * 60);
@@ -27,113 +24,6 @@ const SWEEP: Duration = Duration::from_secs(10 * 60);
 #[derive(Clone)]
 pub struct Engine {
     pub(crate) shared: Arc<Shared>,
-}
-
-/// What all tasks of an engine share.
-pub(crate) struct Shared {
-    pub(crate) policy: Policy,
-    pub(crate) store: Arc<dyn Store>,
-    pub(crate) runner: Arc<dyn Runner>,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) observer: Arc<dyn Observer>,
-    pub(crate) tasks: Tasks,
-    pub(crate) permits: Arc<Permits>,
-    /// Where a service has a broker of its own, among several, its operations have permits of their own, instead of `permits`.
-    pub(crate) apart: Apart,
-    /// Whether this process carries operations out.
-    drives: AtomicBool,
-    /// Whether this process drives has changed: told to whoever keeps the catalog.
-    pub(crate) turned: Notify,
-    pub(crate) offer: RwLock<Option<Offering>>,
-    /// Tombstones that were written before this were looked through for what their runs left, in milliseconds since 1970.
-    looked_through: AtomicU64,
-}
-
-/// The catalog in force, and what the broker can do.
-#[derive(Clone)]
-pub(crate) struct Offering {
-    pub(crate) catalog: Arc<CompiledCatalog>,
-    pub(crate) capabilities: Vec<Capability>,
-    /// What the broker of a single service can do, where it is another one.
-    pub(crate) of_service: BTreeMap<ServiceId, Vec<Capability>>,
-    /// Plans that are in the catalog for the instances that have them, and for no others.
-    pub(crate) withdrawn: Vec<(ServiceId, PlanId)>,
-    /// Plans that have left it, and that nobody is known to have.
-    pub(crate) former: Arc<Vec<Former>>,
-}
-
-impl Offering {
-    /// What the broker of a service can do.
-    pub(crate) fn of(&self, service: &ServiceId) -> &[Capability] {
-        self.of_service.get(service).unwrap_or(&self.capabilities)
-    }
-}
-
-impl Shared {
-    pub(crate) fn drives(&self) -> bool {
-        self.drives.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn offering(&self) -> Option<Offering> {
-        self.offer.read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    pub(crate) fn catalog(&self) -> Option<Arc<CompiledCatalog>> {
-        let offer = self.offer.read().unwrap_or_else(PoisonError::into_inner);
-        offer.as_ref().map(|offering| Arc::clone(&offering.catalog))
-    }
-
-    /// Refuses a plan to those who do not have it yet.
-    pub(crate) fn check_sold(&self, service: &ServiceId, plan: &PlanId) -> Result<(), osb::Error> {
-        let offer = self.offer.read().unwrap_or_else(PoisonError::into_inner);
-        let withdrawn = |offering: &Offering| {
-            offering.withdrawn.iter().any(|(of, kept)| of == service && kept == plan)
-        };
-        if !offer.as_ref().is_some_and(withdrawn) {
-            return Ok(());
-        }
-        Err(osb::Error::bad_request(
-            "plan_id: was withdrawn from the catalog and is kept for the instances that have it; \
-             choose another plan",
-        ))
-    }
-
-    pub(crate) fn can(&self, service: &ServiceId, capability: Capability) -> bool {
-        let offer = self.offer.read().unwrap_or_else(PoisonError::into_inner);
-        offer.as_ref().is_some_and(|offering| offering.of(service).contains(&capability))
-    }
-
-    /// Whether an operation says now why it does not get on. Of a broker that tells how far it is, that is known only
-    /// before its run has begun.
-    pub(crate) fn is_stuck(&self, before: &Record, next: &Record) -> bool {
-        let said = next.operation.said();
-        let is_news = said.is_some() && said != before.operation.said();
-        // Work elsewhere says how far it is whenever it is asked after.
-        let goes_on = matches!(next.operation.phase, Phase::External { .. })
-            || self.can(&next.ordered.service_id, Capability::Progress);
-        is_news && (next.operation.waits.is_some() || !goes_on)
-    }
-
-    /// The permits that runs of a service need.
-    pub(crate) fn permits(&self, service: &ServiceId) -> Arc<Permits> {
-        let offer = self.offer.read().unwrap_or_else(PoisonError::into_inner);
-        if !offer.as_ref().is_some_and(|offering| offering.of_service.contains_key(service)) {
-            return Arc::clone(&self.permits);
-        }
-        self.apart.of(service, self.policy.max_runs)
-    }
-
-    /// Whether all runs need the same permits.
-    pub(crate) fn is_of_one(&self) -> bool {
-        let offer = self.offer.read().unwrap_or_else(PoisonError::into_inner);
-        offer.as_ref().is_none_or(|offering| offering.of_service.is_empty())
-    }
-
-    /// What the broker of a service can do.
-    pub(crate) fn capabilities(&self, service: &ServiceId) -> Vec<Capability> {
-        let offer = self.offer.read().unwrap_or_else(PoisonError::into_inner);
-        offer.as_ref().map(|offering| offering.of(service).to_vec()).unwrap_or_default()
-    }
 }
 
 /// The ports of an engine.

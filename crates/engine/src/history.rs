@@ -20,7 +20,7 @@ const AT_A_TIME: usize = 200;
 
 /// Which operations, by how they stand.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Which {
+pub enum OperationFilter {
     /// All.
     #[default]
     All,
@@ -32,20 +32,20 @@ pub enum Which {
 
 /// Which operations, and how many.
 #[derive(Debug, Clone)]
-pub struct Wanted {
+pub struct OperationQuery {
     /// Only of this instance and its bindings.
     pub instance: Option<InstanceId>,
     /// Only these.
-    pub which: Which,
+    pub filter: OperationFilter,
     /// Where a page before has ended.
-    pub after: Option<Mark>,
+    pub after: Option<Cursor>,
     /// At most so many; from 1.
     pub limit: usize,
 }
 
 /// A place between two operations.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Mark {
+pub struct Cursor {
     key: Key,
     /// Behind this operation of the record; behind all of them if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -56,14 +56,14 @@ pub struct Mark {
 #[derive(Debug, Clone, Default)]
 pub struct Page {
     /// The operations.
-    pub items: Vec<Found>,
+    pub items: Vec<OperationEntry>,
     /// Where to go on, unless all were looked at.
-    pub next: Option<Mark>,
+    pub next: Option<Cursor>,
 }
 
 /// An operation, in its record.
 #[derive(Debug, Clone)]
-pub struct Found {
+pub struct OperationEntry {
     /// The record.
     pub record: Arc<Record>,
     /// Its place in [`Record::past`]; `None`: [`Record::operation`].
@@ -72,28 +72,28 @@ pub struct Found {
 
 /// What is kept of an operation.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Kept<'r> {
+pub enum KeptOperation<'r> {
     /// The record's last.
     Last(&'r Operation),
     /// One before.
     Past(&'r PastOperation),
 }
 
-impl Found {
+impl OperationEntry {
     /// What is kept of it.
-    pub fn operation(&self) -> Kept<'_> {
+    pub fn operation(&self) -> KeptOperation<'_> {
         match self.past.and_then(|place| self.record.past.get(place)) {
-            Some(past) => Kept::Past(past),
-            None => Kept::Last(&self.record.operation),
+            Some(past) => KeptOperation::Past(past),
+            None => KeptOperation::Last(&self.record.operation),
         }
     }
 
-    fn mark(&self) -> Mark {
-        Mark { key: self.record.key.clone(), operation: Some(self.operation().id().to_owned()) }
+    fn cursor(&self) -> Cursor {
+        Cursor { key: self.record.key.clone(), operation: Some(self.operation().id().to_owned()) }
     }
 }
 
-impl Kept<'_> {
+impl KeptOperation<'_> {
     /// The token that platforms poll with.
     pub fn id(&self) -> &str {
         match self {
@@ -102,7 +102,7 @@ impl Kept<'_> {
         }
     }
 
-    fn stands(&self, which: Which) -> bool {
+    fn passes(&self, filter: OperationFilter) -> bool {
         let (busy, failed) = match self {
             Self::Last(operation) => {
                 let phase = &operation.phase;
@@ -110,22 +110,27 @@ impl Kept<'_> {
             }
             Self::Past(past) => (false, past.failure.is_some()),
         };
-        match which {
-            Which::All => true,
-            Which::Busy => busy,
-            Which::Failed => failed,
+        match filter {
+            OperationFilter::All => true,
+            OperationFilter::Busy => busy,
+            OperationFilter::Failed => failed,
         }
     }
 }
 
-/// The operations of a record that stand so, behind `after`: behind none if it is not kept any more,
+/// The operations of a record that pass, behind `after`: behind none if it is not kept any more,
 /// for what is forgotten is older than all that is not.
-fn found(record: &Arc<Record>, which: Which, after: Option<&str>) -> Vec<Found> {
+fn entries(
+    record: &Arc<Record>,
+    filter: OperationFilter,
+    after: Option<&str>,
+) -> Vec<OperationEntry> {
     let places = (0..record.past.len()).map(Some).chain([None]);
-    let all: Vec<_> = places.map(|past| Found { record: Arc::clone(record), past }).collect();
+    let all: Vec<_> =
+        places.map(|past| OperationEntry { record: Arc::clone(record), past }).collect();
     let known = after.and_then(|id| all.iter().position(|one| one.operation().id() == id));
     let behind = all.into_iter().skip(known.map_or(0, |place| place + 1));
-    behind.filter(|one| one.operation().stands(which)).collect()
+    behind.filter(|one| one.operation().passes(filter)).collect()
 }
 
 impl Engine {
@@ -133,38 +138,38 @@ impl Engine {
     ///
     /// # Errors
     /// 404 for an unknown instance; if the store fails.
-    pub async fn operations(&self, wanted: &Wanted) -> Result<Page, Error> {
+    pub async fn operations(&self, query: &OperationQuery) -> Result<Page, Error> {
         let mut page = Page::default();
-        if let Some(Mark { key, operation: Some(behind) }) = &wanted.after {
+        if let Some(Cursor { key, operation: Some(behind) }) = &query.after {
             // What the page before has left of its last record.
             let stored = self.shared.store.read(key).await.map_err(store_error)?;
-            let rest = stored.map(|stored| found(&stored.record, wanted.which, Some(behind)));
-            if page.take(rest.unwrap_or_default(), wanted.limit) {
+            let rest = stored.map(|stored| entries(&stored.record, query.filter, Some(behind)));
+            if page.take(rest.unwrap_or_default(), query.limit) {
                 return Ok(page);
             }
-        } else if let (Some(instance), None) = (&wanted.instance, &wanted.after) {
+        } else if let (Some(instance), None) = (&query.instance, &query.after) {
             self.record(&Key::Instance(instance.clone())).await?;
         }
-        let mut after = wanted.after.as_ref().map(|mark| mark.key.clone());
+        let mut after = query.after.as_ref().map(|cursor| cursor.key.clone());
         let mut left = LOOKED_AT;
-        // All instances come before all bindings, so one mark serves both.
+        // All instances come before all bindings, so one cursor serves both.
         for kind in [Kind::Instances, Kind::Bindings] {
             loop {
-                let query = Query {
+                let next = Query {
                     kind,
-                    instance: wanted.instance.clone(),
-                    filter: match wanted.which {
-                        Which::Busy => Filter::Busy,
-                        Which::All | Which::Failed => Filter::All,
+                    instance: query.instance.clone(),
+                    filter: match query.filter {
+                        OperationFilter::Busy => Filter::Busy,
+                        OperationFilter::All | OperationFilter::Failed => Filter::All,
                     },
                     after: after.clone(),
                     limit: AT_A_TIME,
                 };
-                let records = self.scan(&query).await?;
+                let records = self.scan(&next).await?;
                 for record in &records {
                     // Of one that cannot be read nothing is known.
                     if let Ok(stored) = record
-                        && page.take(found(&stored.record, wanted.which, None), wanted.limit)
+                        && page.take(entries(&stored.record, query.filter, None), query.limit)
                     {
                         return Ok(page);
                     }
@@ -175,7 +180,7 @@ impl Engine {
                     break;
                 }
                 if left == 0 {
-                    page.next = after.map(|key| Mark { key, operation: None });
+                    page.next = after.map(|key| Cursor { key, operation: None });
                     return Ok(page);
                 }
             }
@@ -186,11 +191,11 @@ impl Engine {
 
 impl Page {
     /// Takes what there is room for; `true`, with where to go on, if that is all there is room for.
-    fn take(&mut self, found: Vec<Found>, limit: usize) -> bool {
+    fn take(&mut self, entries: Vec<OperationEntry>, limit: usize) -> bool {
         let room = limit.saturating_sub(self.items.len());
-        self.items.extend(found.into_iter().take(room));
+        self.items.extend(entries.into_iter().take(room));
         let full = self.items.len() >= limit;
-        self.next = self.items.last().filter(|_| full).map(Found::mark);
+        self.next = self.items.last().filter(|_| full).map(OperationEntry::cursor);
         full
     }
 }

@@ -3,10 +3,10 @@
 use osb::{Action, InstanceId};
 
 use crate::decide::{Around, Parent, State};
-use crate::driver::{Hands, Trouble};
-use crate::engine::Shared;
+use crate::hands::{Hands, Trouble};
 use crate::ports::{Filter, Kind, Query, RunState, RunnerError, StoreError, Stored, Unreadable};
 use crate::record::{Key, Lifecycle, Operation, Phase, Record};
+use crate::shared::Shared;
 use crate::transition;
 
 /// The record as it is known; as it is, where what is known turned out to be old.

@@ -333,6 +333,22 @@ pub struct Offer {
     pub of_service: BTreeMap<ServiceId, Vec<Capability>>,
 }
 
+impl Offer {
+    /// What the broker of a service can do.
+    pub fn of(&self, service: &ServiceId) -> &[Capability] {
+        declared(&self.capabilities, &self.of_service, service)
+    }
+}
+
+/// What is declared of a service: of it alone, or else of all.
+pub(crate) fn declared<'o>(
+    of_all: &'o [Capability],
+    of_service: &'o BTreeMap<ServiceId, Vec<Capability>>,
+    service: &ServiceId,
+) -> &'o [Capability] {
+    of_service.get(service).map_or(of_all, Vec::as_slice)
+}
+
 /// Runs brokers.
 #[async_trait]
 pub trait Runner: Send + Sync + 'static {

@@ -5,7 +5,6 @@ use std::time::Duration;
 use osb::{Action, FailureKind, Output, Sensitive};
 use serde_json::Value;
 
-use crate::decide::{NOT_YET, UNASKED};
 use crate::names::{self, RunName};
 use crate::policy::Policy;
 use crate::ports::RunFailure;
@@ -17,6 +16,12 @@ use crate::record::{
 /// The longest pause that a broker is granted, whatever it asks for: one that asks for 10^19 seconds
 /// would leave its operation in progress for ever.
 pub(crate) const MAX_ASKED_PAUSE: Duration = Duration::from_secs(60 * 60);
+
+/// What an operation waits for whose run is refused for now.
+pub(crate) const NOT_YET: &str = "its run cannot be started yet: ";
+
+/// The same of one whose work goes on elsewhere, and whose broker cannot be asked how far that is.
+pub(crate) const UNASKED: &str = "its work goes on, and cannot be asked after: ";
 
 /// What a new operation is begun with.
 #[derive(Debug, Clone)]

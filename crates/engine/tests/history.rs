@@ -5,7 +5,7 @@ mod support;
 use std::sync::Arc;
 
 use engine::Engine;
-use engine::history::{Kept, LOOKED_AT, Wanted, Which};
+use engine::history::{KeptOperation, LOOKED_AT, OperationFilter, OperationQuery};
 use engine::ports::Store;
 use engine::record::{OperationFailure, PastOperation, Phase, Reason, Record, Timestamp};
 use engine::testing::store_contract::{sample, sample_binding};
@@ -56,19 +56,19 @@ async fn world() -> (World, Engine) {
     (world, engine)
 }
 
-fn wanted(which: Which, instance: Option<&str>, limit: usize) -> Wanted {
-    Wanted { instance: instance.map(id), which, after: None, limit }
+fn query(filter: OperationFilter, instance: Option<&str>, limit: usize) -> OperationQuery {
+    OperationQuery { instance: instance.map(id), filter, after: None, limit }
 }
 
 /// Every page to the last, each within its limit.
-async fn pages(engine: &Engine, mut wanted: Wanted) -> Vec<Vec<String>> {
+async fn pages(engine: &Engine, mut query: OperationQuery) -> Vec<Vec<String>> {
     let mut pages = Vec::new();
     loop {
-        let page = engine.operations(&wanted).await.unwrap();
-        assert!(page.items.len() <= wanted.limit);
-        pages.push(page.items.iter().map(|found| found.operation().id().to_owned()).collect());
+        let page = engine.operations(&query).await.unwrap();
+        assert!(page.items.len() <= query.limit);
+        pages.push(page.items.iter().map(|entry| entry.operation().id().to_owned()).collect());
         match page.next {
-            Some(next) => wanted.after = Some(next),
+            Some(next) => query.after = Some(next),
             None => return pages,
         }
     }
@@ -90,16 +90,16 @@ async fn what_is_wanted_is_found_once_whatever_the_limit() {
     ];
     let failed = ["instance a 1", "instance b 0", "instance c 0", "binding x of b 0"];
     let of_b = ["instance b 0", "instance b 1", "binding x of b 0", "binding x of b 1"];
-    for (case, which, instance, expected) in [
-        ("all", Which::All, None, &all[..]),
-        ("failed", Which::Failed, None, &failed),
-        ("busy", Which::Busy, None, &["instance b 1", "binding y of c 0"]),
-        ("all of b", Which::All, Some("b"), &of_b),
-        ("failed of b", Which::Failed, Some("b"), &["instance b 0", "binding x of b 0"]),
-        ("busy of a", Which::Busy, Some("a"), &[]),
+    for (case, filter, instance, expected) in [
+        ("all", OperationFilter::All, None, &all[..]),
+        ("failed", OperationFilter::Failed, None, &failed),
+        ("busy", OperationFilter::Busy, None, &["instance b 1", "binding y of c 0"]),
+        ("all of b", OperationFilter::All, Some("b"), &of_b),
+        ("failed of b", OperationFilter::Failed, Some("b"), &["instance b 0", "binding x of b 0"]),
+        ("busy of a", OperationFilter::Busy, Some("a"), &[]),
     ] {
         for limit in 1..=10 {
-            let found = pages(&engine, wanted(which, instance, limit)).await;
+            let found = pages(&engine, query(filter, instance, limit)).await;
             assert_eq!(found.concat(), expected, "{case}, {limit} at a time: {found:?}");
             let full = found.iter().filter(|page| page.len() == limit).count();
             assert_eq!(full, expected.len() / limit, "{case}, {limit} at a time: {found:?}");
@@ -110,7 +110,7 @@ async fn what_is_wanted_is_found_once_whatever_the_limit() {
 #[tokio::test]
 async fn an_unknown_instance_is_404() {
     let (_world, engine) = world().await;
-    let error = engine.operations(&wanted(Which::All, Some("z"), 1)).await.unwrap_err();
+    let error = engine.operations(&query(OperationFilter::All, Some("z"), 1)).await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::NotFound);
 }
 
@@ -122,21 +122,21 @@ async fn a_request_looks_at_so_many_records_and_says_where_to_go_on() {
     }
     keep(&world, with(sample_binding("i", "last"), "-")).await;
     let engine = world.engine().await;
-    let found = pages(&engine, wanted(Which::Failed, None, 10)).await;
+    let found = pages(&engine, query(OperationFilter::Failed, None, 10)).await;
     assert_eq!(found, [vec![], vec!["binding last of i 0".to_owned()]]);
 }
 
 #[tokio::test]
 async fn a_mark_whose_operation_is_forgotten_skips_nothing_that_is_kept() {
     let (world, engine) = world().await;
-    let mut wanted = wanted(Which::All, Some("a"), 1);
-    let first = engine.operations(&wanted).await.unwrap();
-    assert!(matches!(first.items[0].operation(), Kept::Past(_)));
-    wanted.after = first.next;
+    let mut query = query(OperationFilter::All, Some("a"), 1);
+    let first = engine.operations(&query).await.unwrap();
+    assert!(matches!(first.items[0].operation(), KeptOperation::Past(_)));
+    query.after = first.next;
     let stored = world.store.read(&first.items[0].record.key).await.unwrap().unwrap();
     let mut later = (*stored.record).clone();
     later.past.remove(0);
     world.store.write(Arc::new(later), Some(&stored.version)).await.unwrap();
-    let rest = pages(&engine, wanted).await.concat();
+    let rest = pages(&engine, query).await.concat();
     assert_eq!(rest, ["instance a 1", "instance a 2"]);
 }

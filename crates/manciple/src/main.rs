@@ -6,6 +6,7 @@ mod controller;
 mod counts;
 mod job;
 mod limits;
+mod role;
 mod serve;
 mod template;
 

@@ -1,7 +1,12 @@
 //! What a broker is given: its command line and the variables of the contract.
 
+use std::ffi::OsString;
+use std::path::PathBuf;
+
 use osb::jobs::contract::{self, Capability, flag, variable};
 use osb::{Action, Work};
+
+use super::Asked;
 
 /// Variables that begin with this are the contract's: no key of a configuration shadows them.
 pub const RESERVED_PREFIX: &str = "OSB_";
@@ -58,6 +63,44 @@ pub fn variables(
         (variable::ATTEMPT, work.attempt.to_string()),
         (variable::DEADLINE, deadline.to_string()),
     ]
+}
+
+/// Where the files of the contract are, and the directories of the configuration.
+#[derive(Debug)]
+pub struct Paths {
+    /// The request, if there is one.
+    pub request: Option<PathBuf>,
+    /// How far the work is.
+    pub progress: PathBuf,
+    /// What earlier runs left.
+    pub state: PathBuf,
+    /// What this one leaves.
+    pub state_out: PathBuf,
+    /// The configuration, if there is one.
+    pub config_dir: Option<PathBuf>,
+    /// The secret part of it.
+    pub secret_dir: Option<PathBuf>,
+}
+
+/// The variables of the contract that are paths, each for a broker that has declared what it is for.
+pub fn paths(asked: &Asked<'_>, paths: Paths) -> Vec<(&'static str, OsString)> {
+    // The catalog is the same whatever is declared.
+    if asked.action.is_none() {
+        return Vec::new();
+    }
+    let Paths { request, progress, state, state_out, config_dir, secret_dir } = paths;
+    [
+        (Capability::RequestFile, variable::REQUEST_FILE, request),
+        (Capability::RequestFile, variable::CONFIG_DIR, config_dir),
+        (Capability::RequestFile, variable::SECRET_DIR, secret_dir),
+        (Capability::Progress, variable::PROGRESS_FILE, Some(progress)),
+        (Capability::State, variable::STATE_FILE, Some(state)),
+        (Capability::State, variable::STATE_OUT_FILE, Some(state_out)),
+    ]
+    .into_iter()
+    .filter(|(capability, _, _)| asked.can(*capability))
+    .filter_map(|(_, name, path)| Some((name, path?.into_os_string())))
+    .collect()
 }
 
 /// The variable in which a key of the configuration is offered: in capitals, `.` as `_`.

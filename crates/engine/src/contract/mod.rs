@@ -36,7 +36,7 @@ use serde_json::Value;
 
 use self::failure::{Meaning, Reported, fail, fail_with_log};
 pub(crate) use self::failure::{SAYS_NOTHING, reason};
-pub use self::given::{RESERVED_PREFIX, arguments, declared, variable, variables};
+pub use self::given::{Paths, RESERVED_PREFIX, arguments, declared, paths, variable, variables};
 pub use self::offer::{offer, written};
 pub use self::said::with_log;
 pub(crate) use self::said::{MAX_DESCRIPTION_BYTES, said};

@@ -5,6 +5,15 @@ use serde_json::Value;
 
 use crate::redact::Secrets;
 
+/// What is secret of all that a run was given: its request, the state where that is no part of it, and the binding that it
+/// removes.
+pub fn of_given(work: Option<&Work>, state: Option<&Value>, removes: Option<&Value>) -> Secrets {
+    let mut secrets = work.map(of_work).unwrap_or_default();
+    state.into_iter().for_each(|state| secrets.add_json(state));
+    secrets.extend(removes.map(of_binding).unwrap_or_default());
+    secrets
+}
+
 /// What is secret in a request: parameters, context, state, and who asked.
 pub fn of_work(work: &Work) -> Secrets {
     let mut secrets = Secrets::default();

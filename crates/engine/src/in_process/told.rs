@@ -18,11 +18,8 @@ pub(super) struct Teller {
 
 impl Teller {
     pub(super) fn of(run: &Run) -> Self {
-        let mut given = secrets::of_work(&run.work);
-        let removed = run.removes.as_deref().map(serde_json::to_value);
-        given.extend(
-            removed.and_then(Result::ok).as_ref().map(secrets::of_binding).unwrap_or_default(),
-        );
+        let removed = run.removes.as_deref().map(serde_json::to_value).and_then(Result::ok);
+        let given = secrets::of_given(Some(&run.work), None, removed.as_ref());
         let removes = matches!(run.work.action, Action::Unbind | Action::Deprovision);
         Self { redactor: Redactor::new(&given), given, removes }
     }

@@ -177,8 +177,8 @@ fn told(state: &State) -> Option<Trigger> {
 }
 
 fn next_pod(state: &State) -> Option<PodRef> {
-    let (pods, known) = (state.pods.as_ref()?, state.record.pods.as_ref()?);
-    (pods.of == known.of).then(|| pods.next(known))?
+    let (pods, recorded) = (state.pods.as_ref()?, state.record.pods.as_ref()?);
+    (pods.of == recorded.of).then(|| pods.next(recorded))?
 }
 
 fn scheduled(state: &State) -> Option<Trigger> {
@@ -214,6 +214,28 @@ fn baseline(state: &State, open: &[Run], now: &str) -> Action {
     Action::Record { record, strategy: spent(state), passed_over: None }
 }
 
+/// What becomes of a trigger that may meet runs, or work of runs that are over.
+enum Meeting {
+    Begins,
+    PassedOver,
+    Waits(Wait),
+    /// It waits, and those that it meets end for it.
+    Replaces,
+}
+
+fn meeting(state: &State, open: &[Run]) -> Meeting {
+    match (state.concurrency, open.is_empty()) {
+        (Concurrency::Forbid, false) => Meeting::PassedOver,
+        (Concurrency::Allow, false) if is_behind(state, open) => Meeting::Waits(Wait::Run),
+        (Concurrency::Queue, false) => Meeting::Waits(Wait::Run),
+        (Concurrency::Replace, false) => Meeting::Replaces,
+        (Concurrency::Forbid | Concurrency::Queue | Concurrency::Replace, true) if state.lasts => {
+            Meeting::Waits(Wait::Pods)
+        }
+        (Concurrency::Allow, _) | (_, true) => Meeting::Begins,
+    }
+}
+
 fn begin(state: &State, open: &[Run], trigger: Trigger, now: &str, into: &mut Decision) {
     let strategy = match (trigger, state.strategy) {
         (Trigger::Now, _) => Strategy::Manual,
@@ -221,40 +243,23 @@ fn begin(state: &State, open: &[Run], trigger: Trigger, now: &str, into: &mut De
         (Trigger::ConfigChange | Trigger::Schedule | Trigger::PodState, _) => spent(state),
     };
     let last = open.iter().map(|run| run.id).chain([state.record.last]).max().unwrap_or(0);
-    match (state.concurrency, open.is_empty()) {
-        (Concurrency::Forbid, false) => {
+    match meeting(state, open) {
+        Meeting::Begins => {}
+        Meeting::PassedOver => {
             let record = record(state, open.to_vec(), last, Some(trigger), now);
             let passed_over = Some(trigger);
             into.actions.push(Action::Record { record, strategy, passed_over });
             return;
         }
-        (Concurrency::Allow, false) if is_behind(state, open) => {
+        Meeting::Waits(wait) => {
+            into.wait = Some(wait);
+            return;
+        }
+        Meeting::Replaces => {
+            replace(state, open, into);
             into.wait = Some(Wait::Run);
             return;
         }
-        (Concurrency::Queue, false) => {
-            into.wait = Some(Wait::Run);
-            return;
-        }
-        (Concurrency::Replace, false) => {
-            // Settled before it is removed: one that is only removed would be begun again.
-            let why = "another run was triggered, and takes its place";
-            // One that has ended has its outcome in a moment, unless what it left cannot be kept.
-            let goes = |run: &Run| {
-                matches!(state.runs.get(&run.id), None | Some(Work::Going | Work::Unkept))
-            };
-            let replaced = open.iter().filter(|run| goes(run)).cloned();
-            let settle = |run| Action::Settle(run, Outcome::failed(REPLACED, why));
-            into.actions.retain(|action| !matches!(action, Action::Start(_)));
-            into.actions.extend(replaced.map(settle));
-            into.wait = Some(Wait::Run);
-            return;
-        }
-        (Concurrency::Forbid | Concurrency::Queue | Concurrency::Replace, true) if state.lasts => {
-            into.wait = Some(Wait::Pods);
-            return;
-        }
-        (Concurrency::Allow, _) | (_, true) => {}
     }
     let number =
         state.settled.iter().copied().chain([last]).max().unwrap_or(last).saturating_add(1);
@@ -273,6 +278,19 @@ fn begin(state: &State, open: &[Run], trigger: Trigger, now: &str, into: &mut De
     let (references, versions) = seen(state);
     let record = Record { references, versions, ..record(state, open, number, Some(trigger), now) };
     into.actions.push(Action::Record { record, strategy, passed_over: None });
+}
+
+/// Ends the runs whose place another takes. They are settled before they are removed: one that is only removed would be
+/// begun again.
+fn replace(state: &State, open: &[Run], into: &mut Decision) {
+    let why = "another run was triggered, and takes its place";
+    // One that has ended has its outcome in a moment, unless what it left cannot be kept.
+    let goes =
+        |run: &Run| matches!(state.runs.get(&run.id), None | Some(Work::Going | Work::Unkept));
+    let replaced = open.iter().filter(|run| goes(run)).cloned();
+    let settle = |run| Action::Settle(run, Outcome::failed(REPLACED, why));
+    into.actions.retain(|action| !matches!(action, Action::Start(_)));
+    into.actions.extend(replaced.map(settle));
 }
 
 /// Whether so many runs go on, or are over and not kept, that another has to wait.
@@ -319,7 +337,7 @@ fn record(state: &State, open: Vec<Run>, last: u64, taken: Option<Trigger>, now:
     });
     let taken = if taken == Some(Trigger::PodState) { next_pod(state) } else { None };
     let before = state.record.pods.as_ref();
-    let pods = state.pods.as_ref().map(|pods| pods.known(before, taken.as_ref()));
+    let pods = state.pods.as_ref().map(|pods| pods.recorded(before, taken.as_ref()));
     let pods = pods.or_else(|| before.filter(|_| state.strategy == Strategy::PodState).cloned());
     Record { last, once, open, references, versions, schedule, pods }
 }

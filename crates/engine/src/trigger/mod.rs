@@ -26,7 +26,7 @@ use serde_json::Value;
 use self::references::Before;
 
 pub use self::decide::{Action, Decision, LOST, REPLACED, Wait, decide};
-pub use self::pods::{Followed, Known, Pod, PodRef};
+pub use self::pods::{FollowedPods, Pod, PodRef, RecordedPods};
 pub use self::references::{Held, References, Version, Versions};
 
 /// When a job is to run: `spec.trigger.strategy`. A schedule comes in addition to it.
@@ -113,7 +113,7 @@ pub struct Record {
     pub schedule: Option<Passed>,
     /// Which pods were seen, and how.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pods: Option<Known>,
+    pub pods: Option<RecordedPods>,
 }
 
 impl Record {
@@ -229,7 +229,7 @@ pub struct State {
     /// When it runs by itself.
     pub schedule: Option<Schedule>,
     /// The pods that it follows, if it follows any and they are known.
-    pub pods: Option<Followed>,
+    pub pods: Option<FollowedPods>,
     /// What it refers to that is not there, and without which its pods would not begin.
     pub missing: Vec<String>,
     /// What it refers to, as it is now.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 /// Pods that are followed, as they are now.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Followed {
+pub struct FollowedPods {
     /// What is followed, as its user wrote it.
     pub of: String,
     /// Whether their end is waited for, instead of what they are.
@@ -28,7 +28,7 @@ const BESIDE: usize = 32;
 
 /// Pods that were followed, as they were when this was written.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Known {
+pub struct RecordedPods {
     /// What was followed.
     pub of: String,
     /// By uid.
@@ -70,48 +70,58 @@ pub struct PodRef {
     pub uid: String,
 }
 
-impl Followed {
+impl FollowedPods {
     /// The first that has come to be so since then, or was due before.
-    pub(super) fn next(&self, known: &Known) -> Option<PodRef> {
-        let came = self.came(known).map(|(uid, pod)| (uid, &pod.name));
-        let next = known.due.iter().chain(came).next();
+    pub(super) fn next(&self, recorded: &RecordedPods) -> Option<PodRef> {
+        let came = self.came(recorded).map(|(uid, pod)| (uid, &pod.name));
+        let next = recorded.due.iter().chain(came).next();
         next.map(|(uid, name)| PodRef { name: name.clone(), uid: uid.clone() })
     }
 
     /// Those that are there. What is seen may be older than what another has written down: then that counts, also of one
     /// that is not seen yet, and one that is not written down any more is gone.
-    fn there<'a>(&'a self, known: &'a Known) -> BTreeMap<&'a String, &'a Pod> {
+    fn there<'a>(&'a self, recorded: &'a RecordedPods) -> BTreeMap<&'a String, &'a Pod> {
         let is_behind = |(uid, before): &(&String, &Pod)| match self.pods.get(*uid) {
             Some(now) => now.version < before.version,
             None => !self.deletion && self.newest < before.version,
         };
         let is_there = |(uid, pod): &(&String, &Pod)| {
-            pod.version == 0 || pod.version > known.newest || known.pods.contains_key(*uid)
+            pod.version == 0 || pod.version > recorded.newest || recorded.pods.contains_key(*uid)
         };
         let seen = self.pods.iter().filter(is_there);
-        seen.chain(known.pods.iter().filter(is_behind)).collect()
+        seen.chain(recorded.pods.iter().filter(is_behind)).collect()
     }
 
     /// Those that have come to be so since then.
-    fn came<'a>(&'a self, known: &'a Known) -> impl Iterator<Item = (&'a String, &'a Pod)> {
-        let was = |uid: &String| known.pods.get(uid).is_some_and(|before| before.is);
-        let there = self.there(known).into_iter();
+    fn came<'a>(
+        &'a self,
+        recorded: &'a RecordedPods,
+    ) -> impl Iterator<Item = (&'a String, &'a Pod)> {
+        let was = |uid: &String| recorded.pods.get(uid).is_some_and(|before| before.is);
+        let there = self.there(recorded).into_iter();
         let came = there.filter(move |(uid, pod)| !self.deletion && pod.is && !was(uid));
-        came.chain(self.went(known))
+        came.chain(self.went(recorded))
     }
 
     /// Those whose end is waited for and has come.
-    fn went<'a>(&'a self, known: &'a Known) -> impl Iterator<Item = (&'a String, &'a Pod)> {
+    fn went<'a>(
+        &'a self,
+        recorded: &'a RecordedPods,
+    ) -> impl Iterator<Item = (&'a String, &'a Pod)> {
         let went = |uid: &String| self.deletion && !self.pods.contains_key(uid);
-        known.pods.iter().filter(move |(uid, _)| went(uid))
+        recorded.pods.iter().filter(move |(uid, _)| went(uid))
     }
 
-    /// What is to be known from now on: all as it is, but of those that have come to be so only the one that is
+    /// What is to be recorded from now on: all as it is, but of those that have come to be so only the one that is
     /// `taken`; the others are due.
-    pub(super) fn known(&self, before: Option<&Known>, taken: Option<&PodRef>) -> Known {
+    pub(super) fn recorded(
+        &self,
+        before: Option<&RecordedPods>,
+        taken: Option<&PodRef>,
+    ) -> RecordedPods {
         let of = self.of.clone();
         let Some(before) = before.filter(|before| before.of == self.of) else {
-            return Known {
+            return RecordedPods {
                 of,
                 pods: self.pods.clone(),
                 due: BTreeMap::new(),
@@ -126,7 +136,7 @@ impl Followed {
         let mut pods: BTreeMap<String, Pod> = there
             .map(|(uid, pod)| (uid.clone(), Pod { is: is(uid, pod), ..pod.clone() }))
             .collect();
-        // Whose end is waited for is known until its run is.
+        // Whose end is waited for is recorded until its run is.
         let went = self.went(before).filter(|(uid, _)| stays(uid));
         let went =
             went.scan(ROOM, |room, (uid, pod)| fits(room, uid, &pod.name).then_some((uid, pod)));
@@ -136,20 +146,20 @@ impl Followed {
         let due = due.chain(new.map(|(uid, pod)| (*uid, &pod.name)));
         let due = due.scan(ROOM, |room, (uid, name)| fits(room, uid, name).then_some((uid, name)));
         let due = due.map(|(uid, name)| (uid.clone(), name.clone())).collect();
-        Known { of, pods, due, newest: before.newest.max(self.newest) }
+        RecordedPods { of, pods, due, newest: before.newest.max(self.newest) }
     }
 
-    /// Whether something has to be known that is not, for what comes after it to be seen. Those that are gone
+    /// Whether something has to be recorded that is not, for what comes after it to be seen. Those that are gone
     /// are forgotten with the next that is written.
-    pub(super) fn is_news(&self, before: Option<&Known>) -> bool {
-        let Some(known) = before.filter(|before| before.of == self.of) else { return true };
-        let after = self.known(before, None);
-        let differs = |(uid, pod): (&String, &Pod)| match known.pods.get(uid) {
+    pub(super) fn is_news(&self, before: Option<&RecordedPods>) -> bool {
+        let Some(recorded) = before.filter(|before| before.of == self.of) else { return true };
+        let after = self.recorded(before, None);
+        let differs = |(uid, pod): (&String, &Pod)| match recorded.pods.get(uid) {
             Some(before) => before.is != pod.is,
             // One that is not so yet is as good as one that nobody has seen.
             None => self.deletion || pod.is,
         };
-        after.due != known.due || after.pods.iter().any(differs)
+        after.due != recorded.due || after.pods.iter().any(differs)
     }
 }
 

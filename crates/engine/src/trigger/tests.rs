@@ -250,7 +250,7 @@ fn a_record_is_read_as_it_was_written() {
         references: Some(references(&held)),
         versions: Versions::from([("secret/a".to_owned(), 7)]),
         schedule: Some(Passed { of: "0 3 * * *".to_owned(), since: NOW.to_owned() }),
-        pods: Some(Known {
+        pods: Some(RecordedPods {
             of: "ready".to_owned(),
             pods: pods(&[("u", true)]),
             due: BTreeMap::from([("v".to_owned(), "pod-v".to_owned())]),

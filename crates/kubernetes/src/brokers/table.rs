@@ -261,8 +261,7 @@ impl Brokers {
             let services: Vec<_> =
                 catalog.services.iter().filter(|service| sold(&service.id)).cloned().collect();
             let Some(first) = services.first() else { continue };
-            let capabilities = offer.of_service.get(&first.id).unwrap_or(&offer.capabilities);
-            let capabilities = capabilities.clone();
+            let capabilities = offer.of(&first.id).to_vec();
             entry.part = Some(Part { catalog: Catalog { services }, capabilities });
             entry.in_force.clone_from(&entry.part);
         }

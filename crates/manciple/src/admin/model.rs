@@ -1,6 +1,6 @@
 //! The bodies of the operator's API: what `manciple instances` and its like print. No secrets.
 
-use engine::history::{Found, Kept};
+use engine::history::{KeptOperation, OperationEntry};
 use engine::names::RunName;
 use engine::ports::Unreadable;
 use engine::record::{
@@ -169,17 +169,17 @@ impl From<&Record> for RecordView {
     }
 }
 
-impl From<&Found> for Done {
-    fn from(found: &Found) -> Self {
-        let record = &found.record;
+impl From<&OperationEntry> for Done {
+    fn from(entry: &OperationEntry) -> Self {
+        let record = &entry.record;
         Self {
             instance_id: record.key.instance().to_string(),
             binding_id: record.key.binding().map(ToString::to_string),
             service_id: record.ordered.service_id.to_string(),
             plan_id: record.ordered.plan_id.to_string(),
-            operation: match found.operation() {
-                Kept::Last(operation) => operation.into(),
-                Kept::Past(past) => past.into(),
+            operation: match entry.operation() {
+                KeptOperation::Last(operation) => operation.into(),
+                KeptOperation::Past(past) => past.into(),
             },
         }
     }

@@ -11,7 +11,7 @@ use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use engine::history::{Mark, Wanted, Which};
+use engine::history::{Cursor, OperationFilter, OperationQuery};
 use engine::names::RunName;
 use engine::ports::{Filter, Kind, Stored};
 use engine::record::{Key, Timestamp};
@@ -27,7 +27,7 @@ use tracing::Instrument as _;
 use super::model::{Done, LogView, OperationsPage, Page, RecordView, Target};
 use super::refusal::{Refusal, explain_method, unwelcome};
 use super::request::{BODY_LIMIT, Members, parameters, required, target_of_body, target_of_query};
-use crate::serve::Role;
+use crate::role::Role;
 
 /// The most records on a page.
 const LARGEST_PAGE: usize = 500;
@@ -154,19 +154,19 @@ async fn operations(
     query: RawQuery,
 ) -> Result<Json<OperationsPage>, Refusal> {
     let query = ListQuery::read(query)?;
-    let which = match query.state.as_deref() {
-        None | Some("all") => Which::All,
-        Some("busy") => Which::Busy,
-        Some("failed") => Which::Failed,
+    let filter = match query.state.as_deref() {
+        None | Some("all") => OperationFilter::All,
+        Some("busy") => OperationFilter::Busy,
+        Some("failed") => OperationFilter::Failed,
         Some(_) => return Err(Error::bad_request("state: must be all, busy or failed").into()),
     };
-    let wanted = Wanted {
+    let query = OperationQuery {
         instance: query.instance,
-        which,
-        after: query.after.as_deref().map(parse_cursor::<Mark>).transpose()?,
+        filter,
+        after: query.after.as_deref().map(parse_cursor::<Cursor>).transpose()?,
         limit: query.limit,
     };
-    let page = admin.engine.operations(&wanted).await?;
+    let page = admin.engine.operations(&query).await?;
     let next = page.next.as_ref().map(cursor);
     Ok(Json(OperationsPage { items: page.items.iter().map(Done::from).collect(), next }))
 }

@@ -215,7 +215,7 @@ pub(crate) struct Waiting {
 
 /// Which service and plan an instance has, when the broker does not tell.
 #[derive(Debug, Args)]
-pub(crate) struct Offer {
+pub(crate) struct InstanceOffering {
     /// The instance's service, by name or id; needed only if the broker does not tell
     #[arg(long, value_name = "SERVICE", requires = "of_plan")]
     pub(crate) of_service: Option<String>,
@@ -278,7 +278,7 @@ pub(crate) struct UpdateArgs {
     #[arg(long, value_name = "VERSION", group = "change")]
     pub(crate) maintenance_version: Option<String>,
     #[command(flatten)]
-    pub(crate) offer: Offer,
+    pub(crate) offering: InstanceOffering,
     #[command(flatten)]
     pub(crate) waiting: Waiting,
 }
@@ -300,7 +300,7 @@ pub(crate) struct BindArgs {
     #[arg(long, value_name = "ID")]
     pub(crate) app: Option<String>,
     #[command(flatten)]
-    pub(crate) offer: Offer,
+    pub(crate) offering: InstanceOffering,
     #[command(flatten)]
     pub(crate) waiting: Waiting,
 }
@@ -326,7 +326,7 @@ pub(crate) struct UnbindArgs {
     /// The binding
     pub(crate) binding: String,
     #[command(flatten)]
-    pub(crate) offer: Offer,
+    pub(crate) offering: InstanceOffering,
     #[command(flatten)]
     pub(crate) waiting: Waiting,
 }
@@ -337,7 +337,7 @@ pub(crate) struct DeprovisionArgs {
     /// The instance
     pub(crate) instance: String,
     #[command(flatten)]
-    pub(crate) offer: Offer,
+    pub(crate) offering: InstanceOffering,
     #[command(flatten)]
     pub(crate) waiting: Waiting,
 }

@@ -22,7 +22,7 @@ pub(crate) async fn bind(connection: Connection, args: BindArgs) -> Result<(), F
     let instance = Subject { binding: None, ..subject.clone() };
     let catalog = connection.catalog().await?;
     let what = format!("bind {instance}");
-    let ids = connection.ids(&instance, &args.offer, Some(&catalog), &what).await?;
+    let ids = connection.ids(&instance, &args.offering, Some(&catalog), &what).await?;
     let request = BindRequest {
         service_id: Some(ids.service.clone()),
         plan_id: Some(ids.plan.clone()),
@@ -68,8 +68,8 @@ pub(crate) async fn unbind(connection: Connection, args: UnbindArgs) -> Result<(
     let what = format!("unbind {subject}");
     // The binding's own plan first: the instance may have another one now.
     let ids = match connection.record(&subject).await {
-        Ok(_) => connection.ids(&subject, &args.offer, catalog.as_ref(), &what).await?,
-        Err(_) => connection.ids(&instance, &args.offer, catalog.as_ref(), &what).await?,
+        Ok(_) => connection.ids(&subject, &args.offering, catalog.as_ref(), &what).await?,
+        Err(_) => connection.ids(&instance, &args.offering, catalog.as_ref(), &what).await?,
     };
     let request = UnbindRequest { service_id: ids.service.clone(), plan_id: ids.plan.clone() };
     let binding = binding_of(&subject)?;

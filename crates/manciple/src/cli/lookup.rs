@@ -3,7 +3,7 @@
 use osb::client::ClientError;
 use osb::{Catalog, InstanceId, Plan, PlanId, Service, ServiceId};
 
-use super::args::Offer;
+use super::args::InstanceOffering;
 use super::connection::{Connection, Subject};
 use super::failure::Failure;
 use crate::admin::model::RecordView;
@@ -67,11 +67,11 @@ impl Connection {
     pub(crate) async fn ids(
         &self,
         subject: &Subject,
-        offer: &Offer,
+        offering: &InstanceOffering,
         catalog: Option<&Catalog>,
         what: &str,
     ) -> Result<Ids, Failure> {
-        if let (Some(service), Some(plan)) = (&offer.of_service, &offer.of_plan) {
+        if let (Some(service), Some(plan)) = (&offering.of_service, &offering.of_plan) {
             return typed(catalog, service, plan);
         }
         match self.record(subject).await {

@@ -75,7 +75,7 @@ pub(crate) async fn update(connection: Connection, args: UpdateArgs) -> Result<(
     let subject = Subject::new(&args.instance, None)?;
     let catalog = connection.catalog().await?;
     let what = format!("update {subject}");
-    let ids = connection.ids(&subject, &args.offer, Some(&catalog), &what).await?;
+    let ids = connection.ids(&subject, &args.offering, Some(&catalog), &what).await?;
     let plan = match &args.plan {
         None => None,
         Some(wanted) => {
@@ -115,7 +115,7 @@ pub(crate) async fn deprovision(
     // What is removed may have left the catalog, and the catalog may be unreadable.
     let catalog = connection.catalog().await.ok();
     let what = format!("deprovision {subject}");
-    let ids = connection.ids(&subject, &args.offer, catalog.as_ref(), &what).await?;
+    let ids = connection.ids(&subject, &args.offering, catalog.as_ref(), &what).await?;
     let request = DeprovisionRequest { service_id: ids.service.clone(), plan_id: ids.plan.clone() };
     let answer = connection.client.deprovision(&subject.instance, &request).await;
     let following = Following {

@@ -18,20 +18,20 @@ pub(crate) struct JobArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum JobCommand {
     /// List them: how each was triggered, how its last run ended, what it waits for
-    List(Of<ListArgs>),
+    List(OnCluster<ListArgs>),
     /// Run one now, and wait for its end
-    Run(Of<RunArgs>),
+    Run(OnCluster<RunArgs>),
     /// Print what the pods of a run wrote to their logs
-    Logs(Of<LogsArgs>),
+    Logs(OnCluster<LogsArgs>),
     /// Name each fault of manifests by its path, without a cluster
     Lint(LintArgs),
     /// List the runs of one: those that go on, and the last that have ended
-    History(Of<HistoryArgs>),
+    History(OnCluster<HistoryArgs>),
 }
 
 /// A command that asks a cluster.
 #[derive(Debug, Args)]
-pub(crate) struct Of<T: Args> {
+pub(crate) struct OnCluster<T: Args> {
     #[command(flatten)]
     pub(crate) args: T,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! One cluster, as one command sees it: its calls, each bounded in time, with the right that it needs.
+//! QuarksJobs of one cluster, as one command reads and writes them.
 
 use std::ops::Deref;
 

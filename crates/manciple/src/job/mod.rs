@@ -41,10 +41,10 @@ pub(crate) async fn perform(
 ) -> Result<(), Failure> {
     let open = |cluster| Cluster::open(cluster, remote, ongoing);
     match args.command {
-        JobCommand::List(of) => list::print(&open(&of.cluster).await?, &of.args).await,
-        JobCommand::Run(of) => run::run(&open(&of.cluster).await?, &of.args).await,
-        JobCommand::Logs(of) => logs::print(&open(&of.cluster).await?, &of.args).await,
-        JobCommand::History(of) => history::print(&open(&of.cluster).await?, &of.args).await,
+        JobCommand::List(on) => list::print(&open(&on.cluster).await?, &on.args).await,
+        JobCommand::Run(on) => run::run(&open(&on.cluster).await?, &on.args).await,
+        JobCommand::Logs(on) => logs::print(&open(&on.cluster).await?, &on.args).await,
+        JobCommand::History(on) => history::print(&open(&on.cluster).await?, &on.args).await,
         JobCommand::Lint(args) => {
             let out = Output { format: format(remote)?, quiet: remote.printing.quiet };
             lint::print(out, &args).await

@@ -8,7 +8,7 @@ use osb::server::{Credentials, Presented, Principal};
 use osb::{Error, ErrorKind};
 use serde::Deserialize;
 
-use super::config::Role;
+use crate::role::Role;
 
 /// The member `auth.kubernetes`: the cluster's own tokens are good, for those who are granted a role or
 /// whom the cluster allows what they ask for.

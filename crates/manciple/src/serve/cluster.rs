@@ -16,8 +16,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::access::Access;
-use super::config::{Auth, Broker, Config, Period};
-use super::offer::{Templates, namespace};
+use super::config::{Auth, Broker, Config, Period, Templates, namespace};
 
 /// Where a pod is told its namespace.
 const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";

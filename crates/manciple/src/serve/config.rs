@@ -6,6 +6,7 @@ mod check;
 mod environment;
 mod fault;
 mod level;
+mod templates;
 #[cfg(test)]
 mod tests;
 
@@ -21,7 +22,11 @@ use serde::Deserialize;
 
 use super::access::{ClusterTokens, NamedSecret};
 use super::cluster::Cluster;
+use crate::role::Role;
 pub(crate) use level::filter;
+pub(crate) use templates::{
+    Drift, Requesters, Templates, Translate, drift_interval_fault, namespace,
+};
 
 /// The file's whole content.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -185,26 +190,6 @@ pub(crate) struct Token {
     pub(crate) token_file: PathBuf,
     #[serde(default)]
     pub(crate) role: Role,
-}
-
-/// What a principal may do.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Role {
-    /// Order through the Open Service Broker API.
-    #[default]
-    Platform,
-    /// That, and the operator's API.
-    Operator,
-}
-
-impl Role {
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Platform => "platform",
-            Self::Operator => "operator",
-        }
-    }
 }
 
 /// The server's certificate.

@@ -29,8 +29,8 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tower_service::Service;
 
+use super::adapters::Adapters;
 use super::cluster::Connected;
-use super::place::Place;
 use super::templates::Market;
 
 /// How often it is looked whether a group without a `Broker` has records still, and what failed is tried again.
@@ -98,9 +98,9 @@ impl Serving {
     }
 }
 
-/// Makes what serves a place, its routes included; what it begins goes into the set.
+/// Makes what serves by these, its routes included; what it begins goes into the set.
 pub(crate) type Open =
-    dyn Fn(Place, &str, &mut JoinSet<()>) -> (Engine, Router) + Send + Sync + 'static;
+    dyn Fn(Adapters, &str, &mut JoinSet<()>) -> (Engine, Router) + Send + Sync + 'static;
 
 /// The brokers that are served apart.
 pub(crate) struct Groups {
@@ -213,17 +213,17 @@ impl Groups {
             return;
         }
         let full = format!("{}/{name}", self.name);
-        let place = Place::cluster(&self.cluster, &full, Share::One(name.to_owned())).await;
-        let place = match place {
-            Ok(place) => place,
+        let adapters = Adapters::cluster(&self.cluster, &full, Share::One(name.to_owned())).await;
+        let adapters = match adapters {
+            Ok(adapters) => adapters,
             Err(error) => {
                 tracing::error!(broker = name, "it cannot be served yet: {error:#}");
                 return;
             }
         };
         let mut tasks = JoinSet::new();
-        let resources = place.resources();
-        let (engine, router) = (self.open)(place, name, &mut tasks);
+        let resources = adapters.resources();
+        let (engine, router) = (self.open)(adapters, name, &mut tasks);
         // The saved catalog first: a start does not wait for the broker.
         if let Err(error) = engine.load_catalog().await {
             tracing::warn!(broker = name, %error, "the saved catalog cannot be read");

@@ -7,6 +7,7 @@
 //! ```
 
 mod access;
+mod adapters;
 mod cluster;
 mod config;
 #[cfg(feature = "failpoints")]
@@ -15,8 +16,6 @@ mod groups;
 mod keys;
 mod log;
 mod metrics;
-mod offer;
-mod place;
 mod probes;
 mod secrets;
 mod start;
@@ -31,9 +30,10 @@ use standalone::store::{OpenError, Replace, Restored, restore as restore_store};
 
 pub(crate) use cluster::{AgentDelivery, Cluster, Spelling, identity};
 pub(crate) use config::filter as level_filter;
-pub(crate) use config::{Format, Log, Period, Role, Tls};
+pub(crate) use config::{
+    Drift, Format, Log, Period, Requesters, Tls, Translate, drift_interval_fault, namespace,
+};
 pub(crate) use log::log;
-pub(crate) use offer::{Drift, Requesters, Translate, drift_interval_fault, namespace};
 pub(crate) use secrets::random_text;
 pub(crate) use start::{LINGER, UNDONE, told_to_end, whole};
 pub(crate) use tls::Certificate;

@@ -18,7 +18,8 @@ use tokio::sync::watch::Receiver;
 use zeroize::Zeroizing;
 
 use super::access::Access;
-use super::config::{Auth, Role};
+use super::config::Auth;
+use crate::role::Role;
 
 /// The largest secret file read, in bytes.
 const LARGEST: u64 = 64 * 1024;
@@ -37,7 +38,7 @@ pub(crate) enum First {
 }
 
 /// Who may ask, read again when files and Secrets change.
-pub(crate) struct Known {
+pub(crate) struct Callers {
     auth: Auth,
     first: First,
     access: Access,
@@ -46,7 +47,7 @@ pub(crate) struct Known {
     current: RwLock<Arc<Credentials>>,
 }
 
-impl Known {
+impl Callers {
     /// Reads every secret; makes a first user where none is configured.
     pub(crate) fn open(auth: &Auth, first: First, access: Access) -> anyhow::Result<Arc<Self>> {
         let first = if auth.is_configured() { First::Nobody } else { first };
@@ -61,13 +62,13 @@ impl Known {
             }
         }
         let (files, current) = (Mutex::default(), RwLock::default());
-        let known = Arc::new(Self { auth: auth.clone(), first, access, files, current });
-        known.reload()?;
-        if let Some(followed) = &known.access.followed {
-            let follow = follow(Arc::downgrade(&known), followed.changed());
+        let callers = Arc::new(Self { auth: auth.clone(), first, access, files, current });
+        callers.reload()?;
+        if let Some(followed) = &callers.access.followed {
+            let follow = follow(Arc::downgrade(&callers), followed.changed());
             tokio::spawn(vital::task("the look at Secrets", follow));
         }
-        Ok(known)
+        Ok(callers)
     }
 
     /// Reads the files and Secrets again. Of a file that cannot be read, what it held before stays good; whatever else
@@ -137,7 +138,7 @@ impl Known {
 }
 
 #[async_trait]
-impl Authenticator for Known {
+impl Authenticator for Callers {
     async fn authenticate(&self, request: Presented<'_>) -> Result<Option<Principal>, Error> {
         match self.current().find(request.authorization) {
             Some(principal) => Ok(Some(principal)),
@@ -151,10 +152,10 @@ impl Authenticator for Known {
 }
 
 /// Takes up Secrets of the cluster as they change.
-async fn follow(known: Weak<Known>, mut changed: Receiver<u64>) {
+async fn follow(callers: Weak<Callers>, mut changed: Receiver<u64>) {
     while changed.changed().await.is_ok() {
-        let Some(known) = known.upgrade() else { return };
-        match known.reload() {
+        let Some(callers) = callers.upgrade() else { return };
+        match callers.reload() {
             Ok(()) => tracing::info!("the Secrets of auth.secrets were read again"),
             Err(error) => tracing::error!("the secrets before stay in force: {error:#}"),
         }
@@ -277,20 +278,20 @@ mod tests {
             format!("{{name: {name}, password_file: {}}}", path(name).display())
         });
         let auth: Auth = serde_saphyr::from_str(&format!("users: [{}]", users.join(", "))).unwrap();
-        let known = Known::open(&auth, First::Nobody, Access::default()).unwrap();
+        let callers = Callers::open(&auth, First::Nobody, Access::default()).unwrap();
         let knows = |user: &str, password: &str| {
             let said = data_encoding::BASE64.encode(format!("{user}:{password}").as_bytes());
             let said = HeaderValue::try_from(format!("Basic {said}")).unwrap();
-            known.current().find(&said).is_some()
+            callers.current().find(&said).is_some()
         };
         assert!(knows("a", "before") && knows("b", "before"));
         std::fs::remove_file(path("a")).unwrap();
         std::fs::write(path("b"), "after").unwrap();
-        known.reload().unwrap();
+        callers.reload().unwrap();
         assert!(knows("b", "after") && !knows("b", "before"), "a changed one is taken up");
         assert!(knows("a", "before"), "one that cannot be read stays");
         make(&path("a"), "after").unwrap();
-        known.reload().unwrap();
+        callers.reload().unwrap();
         assert!(knows("a", "after") && !knows("a", "before"), "and is taken up when it can");
     }
 

@@ -17,14 +17,14 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use super::access::Access;
+use super::adapters::{Adapters, Refusing, open_store};
 use super::cluster::{Cluster, Connected, Several, identity};
 use super::config::Config;
 use super::groups::{self, Groups, Serving};
 use super::log::log;
 use super::metrics::{Exchanges, Metrics, Operations};
-use super::place::{Place, Refusing, open_store};
 use super::probes::{self, Probes};
-use super::secrets::{First, Known};
+use super::secrets::{Callers, First};
 use super::templates::{self, Ground};
 use super::tls::Certificate;
 use crate::admin::routes::{self, Admin};
@@ -58,12 +58,12 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
         // Caught before anything is begun: unhandled, each of them ends the process.
         let end = told_to_end()?;
         let hangup = signal(SignalKind::hangup()).context("SIGHUP")?;
-        let known = known(config, &policy.broker, &data_dir).await?;
+        let callers = callers(config, &policy.broker, &data_dir).await?;
         let metrics = Metrics::new();
         let bodies = Bodies::default();
-        let parts = Parts { config: config.clone(), policy, known, metrics, bodies };
+        let parts = Parts { config: config.clone(), policy, callers, metrics, bodies };
         let Served { serving, lead, refusing, router } = match machine {
-            Some(store) => parts.one(Place::machine(config, &data_dir, store).await?).await?,
+            Some(store) => parts.one(Adapters::machine(config, &data_dir, store).await?).await?,
             None => parts.cluster().await?,
         };
         let router = router.merge(parts.probes(serving.clone(), &refusing));
@@ -71,7 +71,7 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
             Serving::One(engine) if engine.drives() => engine.resume().await?,
             _ => 0,
         };
-        let watch = watch(hangup, Arc::clone(&parts.known), certificate.clone(), serving.clone());
+        let watch = watch(hangup, Arc::clone(&parts.callers), certificate.clone(), serving.clone());
         tokio::spawn(vital::task("the look at files", watch));
         let listener = bind(listen, usual).await?;
         let address = listener.local_addr()?;
@@ -100,7 +100,7 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
 }
 
 /// Who may come in.
-async fn known(config: &Config, broker: &str, data_dir: &Path) -> anyhow::Result<Arc<Known>> {
+async fn callers(config: &Config, broker: &str, data_dir: &Path) -> anyhow::Result<Arc<Callers>> {
     let (first, access) = match &config.kubernetes {
         None => (First::Folder(data_dir.to_owned()), Access::default()),
         Some(cluster) => {
@@ -111,7 +111,7 @@ async fn known(config: &Config, broker: &str, data_dir: &Path) -> anyhow::Result
             (first, cluster.access(&config.auth).await?)
         }
     };
-    Known::open(&config.auth, first, access)
+    Callers::open(&config.auth, first, access)
 }
 
 /// Listens there, or says where else one could.
@@ -166,7 +166,7 @@ fn listen(given: Option<&str>, pod: bool, open: bool) -> anyhow::Result<(&str, &
 pub(crate) struct Parts {
     config: Config,
     pub(crate) policy: engine::Policy,
-    known: Arc<Known>,
+    callers: Arc<Callers>,
     metrics: Arc<Metrics>,
     /// The memory for them is one.
     bodies: Bodies,
@@ -185,22 +185,22 @@ struct Served {
 
 impl Parts {
     /// One broker, or several as one.
-    async fn one(&self, place: Place) -> anyhow::Result<Served> {
-        let engine = self.engine(&place, self.policy.clone());
+    async fn one(&self, adapters: Adapters) -> anyhow::Result<Served> {
+        let engine = self.engine(&adapters, self.policy.clone());
         // The saved catalog first. One of a file is read now, and its faults end the start; the broker may
         // take its time.
         engine.load_catalog().await?;
         if self.config.catalog.file.is_some() {
             engine.refresh_catalog().await.context("catalog.file")?;
         }
-        tokio::spawn(vital::task("the catalog", place.keep_catalog(&engine, self.refresh())));
+        tokio::spawn(vital::task("the catalog", adapters.keep_catalog(&engine, self.refresh())));
         tokio::spawn(vital::task("the sweep of records", engine.clone().sweep()));
-        let lead = place.leadership.as_ref().map(|leadership| {
+        let lead = adapters.leadership.as_ref().map(|leadership| {
             tokio::spawn(vital::task("the part of a leader", leadership.take_part(&engine)));
             leadership.stand()
         });
-        let router = self.routes(&engine, &place);
-        Ok(Served { serving: Serving::One(engine), lead, refusing: place.refusing, router })
+        let router = self.routes(&engine, &adapters);
+        Ok(Served { serving: Serving::One(engine), lead, refusing: adapters.refusing, router })
     }
 
     /// On a cluster.
@@ -235,23 +235,23 @@ impl Parts {
     async fn brokers(&self, cluster: &Cluster, connected: Connected) -> anyhow::Result<Served> {
         let apart = (cluster.brokers == Some(Several::Apart)).then(|| connected.registry.clone());
         let Some(registry) = apart.flatten() else {
-            let place = Place::cluster(&connected, &self.policy.broker, Share::All).await?;
-            return self.one(place).await;
+            let adapters = Adapters::cluster(&connected, &self.policy.broker, Share::All).await?;
+            return self.one(adapters).await;
         };
         let lead = Arc::clone(&connected.lead);
         let parts = self.clone();
-        let open = move |place: Place, name: &str, tasks: &mut JoinSet<()>| {
+        let open = move |adapters: Adapters, name: &str, tasks: &mut JoinSet<()>| {
             let mut policy = parts.policy.clone();
             policy.broker = format!("{}/{name}", policy.broker);
-            let engine = parts.engine(&place, policy);
-            let catalog = place.keep_catalog(&engine, parts.refresh());
+            let engine = parts.engine(&adapters, policy);
+            let catalog = adapters.keep_catalog(&engine, parts.refresh());
             tasks.spawn(vital::task("a catalog", catalog));
             tasks.spawn(vital::task("a sweep of records", engine.clone().sweep()));
-            if let Some(leadership) = &place.leadership {
+            if let Some(leadership) = &adapters.leadership {
                 let part = leadership.take_part(&engine);
                 tasks.spawn(vital::task("a part of a leader", part));
             }
-            let router = parts.routes(&engine, &place);
+            let router = parts.routes(&engine, &adapters);
             (engine, router)
         };
         let groups = Groups::new(connected, registry, &self.policy.broker, Box::new(open));
@@ -264,19 +264,20 @@ impl Parts {
         Ok(Served { serving, lead: Some(lead), refusing: nothing_refuses(), router })
     }
 
-    pub(crate) fn engine(&self, place: &Place, mut policy: engine::Policy) -> Engine {
-        if let Some(home) = &place.home {
+    pub(crate) fn engine(&self, adapters: &Adapters, mut policy: engine::Policy) -> Engine {
+        if let Some(home) = &adapters.home {
             policy.broker = format!("{} of {home}", policy.broker);
         }
-        let operations = Operations { metrics: Arc::clone(&self.metrics), broker: place.broker() };
+        let operations =
+            Operations { metrics: Arc::clone(&self.metrics), broker: adapters.broker() };
         let ports = Ports {
-            store: Arc::clone(&place.store),
-            runner: Arc::clone(&place.runner),
-            clock: Arc::clone(&place.clock),
-            observer: place.observer(Arc::new(operations)),
+            store: Arc::clone(&adapters.store),
+            runner: Arc::clone(&adapters.runner),
+            clock: Arc::clone(&adapters.clock),
+            observer: adapters.observer(Arc::new(operations)),
         };
         let engine = Engine::new(policy, ports);
-        engine.set_driving(place.leadership.is_none());
+        engine.set_driving(adapters.leadership.is_none());
         engine
     }
 
@@ -290,13 +291,13 @@ impl Parts {
             serving,
             refusing: Arc::clone(refusing),
             metrics: Arc::clone(&self.metrics),
-            authentication: (!open).then(|| self.known.authentication()),
+            authentication: (!open).then(|| self.callers.authentication()),
         })
     }
 
     /// Of an engine: the Open Service Broker API, and the operator's.
-    fn routes(&self, engine: &Engine, place: &Place) -> Router {
-        self.routes_of(Arc::new(engine.clone()), engine, place)
+    fn routes(&self, engine: &Engine, adapters: &Adapters) -> Router {
+        self.routes_of(Arc::new(engine.clone()), engine, adapters)
     }
 
     /// The same, with something before the engine.
@@ -304,12 +305,12 @@ impl Parts {
         &self,
         backend: Arc<dyn Backend>,
         engine: &Engine,
-        place: &Place,
+        adapters: &Adapters,
     ) -> Router {
         let admin = Admin {
             engine: engine.clone(),
-            authentication: self.known.authentication(),
-            backup: Arc::clone(&place.backup),
+            authentication: self.callers.authentication(),
+            backup: Arc::clone(&adapters.backup),
         };
         routes::routes(admin).merge(osb::server::router(backend, self.settings()))
     }
@@ -317,7 +318,7 @@ impl Parts {
     /// How the Open Service Broker API is served, of whichever engine.
     fn settings(&self) -> Settings {
         let http = &self.config.http;
-        let mut settings = Settings::new(self.known.authentication());
+        let mut settings = Settings::new(self.callers.authentication());
         settings.missing_version = http.missing_version.into();
         settings.body_limit = http.body_limit.unwrap_or(settings.body_limit);
         settings.body_timeout = http.body_timeout.map_or(settings.body_timeout, |p| p.0);
@@ -336,7 +337,7 @@ fn nothing_refuses() -> Refusing {
 /// Takes up changed passwords, tokens and certificates, and has the catalogs read again on SIGHUP.
 async fn watch(
     mut hangup: Signal,
-    known: Arc<Known>,
+    callers: Arc<Callers>,
     certificate: Option<Arc<Certificate>>,
     serving: Serving,
 ) {
@@ -348,7 +349,7 @@ async fn watch(
             _ = hangup.recv() => true,
             () = tokio::time::sleep(LOOK_AT_FILES) => false,
         };
-        if let Err(error) = known.reload() {
+        if let Err(error) = callers.reload() {
             tracing::error!("the secrets before stay in force: {error:#}");
         }
         match certificate.as_ref().map(|certificate| certificate.reload()) {

@@ -12,8 +12,8 @@ use kubernetes::templates::broker::{self, NAME, TemplateBroker};
 use kubernetes::templates::{self, Controller, DRIFT_INTERVAL, LONGEST_CALL, Settings, WORKERS};
 use kubernetes::{Client, Lead};
 
-use super::offer::Templates;
-use super::place::Place;
+use super::adapters::Adapters;
+use super::config::Templates;
 use super::start::Parts;
 
 /// How long an operation may take: longer than any instance is waited for.
@@ -55,11 +55,12 @@ pub(crate) async fn open(
     };
     let broker = TemplateBroker::new(&client, settings, seal);
     let name = format!("{}/{NAME}", parts.policy.broker);
-    let place = Place::templates(client.clone(), &namespace, &name, broker.clone(), &lead).await?;
-    let engine = parts.engine(&place, policy(&parts.policy, name));
+    let adapters =
+        Adapters::templates(client.clone(), &namespace, &name, broker.clone(), &lead).await?;
+    let engine = parts.engine(&adapters, policy(&parts.policy, name));
     tokio::spawn(vital::task("the catalog of templates", broker.clone().keep(engine.clone())));
     tokio::spawn(vital::task("the sweep of templates' records", engine.clone().sweep()));
-    if let Some(leadership) = &place.leadership {
+    if let Some(leadership) = &adapters.leadership {
         let part = leadership.take_part(&engine);
         tokio::spawn(vital::task("the part of templates' leader", part));
     }
@@ -83,7 +84,7 @@ pub(crate) async fn open(
         None
     };
     let front = broker.backend(engine.clone());
-    let router = parts.routes_of(front, &engine, &place);
+    let router = parts.routes_of(front, &engine, &adapters);
     Ok((Market { engine, controller }, router))
 }
 

@@ -1,3 +1,5 @@
+//! What can go wrong with a request, sorted by what its sender can do about it (section "Service Broker Errors").
+
 use std::time::Duration;
 
 /// Why settings make no client.

@@ -1,3 +1,6 @@
+//! Asks after an operation until it has ended or nobody would wait any longer (sections "Polling Last Operation for
+//! Service Instances", "Polling Last Operation for Service Bindings" and "Polling Interval and Duration").
+
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;

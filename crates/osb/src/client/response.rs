@@ -1,3 +1,6 @@
+//! Reads an answer: what the route means by its status, and the body; or why neither means anything (section "Service
+//! Broker Errors").
+
 use std::time::Duration;
 
 use bytes::Bytes;

@@ -1,3 +1,6 @@
+//! The header by which a broker says when it wants to be asked again (section "Polling Last Operation for Service
+//! Instances"); what it may hold is HTTP's to say.
+
 use std::time::Duration;
 
 use http::HeaderMap;

@@ -1,3 +1,5 @@
+//! A method for each route, with the statuses by which it succeeds; each names its section.
+
 use bytes::Bytes;
 use http::header::IF_NONE_MATCH;
 use http::{HeaderValue, Method};

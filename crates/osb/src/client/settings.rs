@@ -1,3 +1,6 @@
+//! What a client has to know before it can ask: where the broker is, in whose name, and whom to trust (sections "API
+//! Version Header" and "Platform to Service Broker Authentication").
+
 use std::time::Duration;
 
 use data_encoding::BASE64;

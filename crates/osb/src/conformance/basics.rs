@@ -2,6 +2,7 @@
 
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 
+use super::chosen::Chosen;
 use super::message::Kind;
 use super::probe::Probe;
 use super::report::Verdict;
@@ -28,7 +29,7 @@ pub(super) async fn check(probe: &mut Probe<'_>) {
         ("fetch-unknown", Kind::Instance, "instances_retrievable"),
         ("bind-fetch-unknown", Kind::Binding, "bindings_retrievable"),
     ] {
-        if probe.offer.as_ref().is_some_and(|offer| offer.service_flag(flag)) {
+        if probe.chosen.as_ref().is_some_and(|chosen| chosen.service_flag(flag)) {
             let ask = probe.ask(kind);
             probe.check(id, ask, |answer| answer.expect(&[404])).await;
         } else {
@@ -102,7 +103,7 @@ pub(super) async fn check_bodies(probe: &mut Probe<'_>) {
     for (id, kind) in
         [("update-unknown-instance", Kind::Update), ("bind-unknown-instance", Kind::Bind)]
     {
-        if kind == Kind::Bind && !probe.offer.as_ref().is_some_and(super::offer::Offer::bindable) {
+        if kind == Kind::Bind && !probe.chosen.as_ref().is_some_and(Chosen::bindable) {
             probe.skip(id, "the plan is not bindable");
             continue;
         }

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
+use super::chosen::Chosen;
 use super::instance::{AT_ONCE, at_once, same_operation};
 use super::message::{Answer, Ask, Kind};
-use super::offer::Offer;
 use super::probe::{Probe, Settled, parameters};
 use super::report::Verdict;
 use super::{refusals, removal};
@@ -14,8 +14,8 @@ const OURS: [&str; 3] = ["bind", "rotate", "unbind"];
 
 /// Makes bindings and removes them.
 pub(super) async fn check(probe: &mut Probe<'_>, instance: &str) {
-    let Some(offer) = probe.offer.clone() else { return };
-    if !offer.bindable() {
+    let Some(chosen) = probe.chosen.clone() else { return };
+    if !chosen.bindable() {
         let ask = bind(probe, instance);
         probe.check("bind-not-bindable", ask, |answer| answer.expect(&[400, 422])).await;
         return probe.skip_all(&OURS, "the plan is not bindable");
@@ -31,13 +31,13 @@ pub(super) async fn check(probe: &mut Probe<'_>, instance: &str) {
 
     let ask = bind(probe, instance);
     let first = probe.send(ask.clone()).await;
-    if !bound(probe, &offer, &first).await {
+    if !bound(probe, &chosen, &first).await {
         return probe.skip_all(&OURS, "no binding could be made");
     }
     probe.check("bind-again", ask.clone(), |answer| answer.expect(&[200])).await;
-    check_conflict(probe, &offer, &ask).await;
-    check_fetch(probe, &offer, &first).await;
-    check_rotation(probe, &offer, &ask).await;
+    check_conflict(probe, &chosen, &ask).await;
+    check_fetch(probe, &chosen, &first).await;
+    check_rotation(probe, &chosen, &ask).await;
     removal::check_binding(probe, &ask).await;
 }
 
@@ -55,11 +55,11 @@ fn without_app(answer: &Answer) -> Verdict {
 }
 
 /// Sees a bind to its end.
-async fn bound(probe: &mut Probe<'_>, offer: &Offer, first: &Answer) -> bool {
+async fn bound(probe: &mut Probe<'_>, chosen: &Chosen, first: &Answer) -> bool {
     if first.status == 202 {
         let again = probe.send(first.ask.clone()).await;
         probe.note_early("bind-again-early", first, same_operation(first, &again)).await;
-        if offer.service_flag("bindings_retrievable") {
+        if chosen.service_flag("bindings_retrievable") {
             let ask = probe.ask_of(Kind::Binding, &first.ask.instance, &first.ask.binding);
             let fetched = probe.send(ask).await;
             probe.note_early("bind-fetch-early", first, fetched.expect(&[404])).await;
@@ -78,8 +78,8 @@ async fn bound(probe: &mut Probe<'_>, offer: &Offer, first: &Answer) -> bool {
 }
 
 /// Another bind of the same id.
-async fn check_conflict(probe: &mut Probe<'_>, offer: &Offer, ask: &Ask) {
-    if offer.binding_schema() {
+async fn check_conflict(probe: &mut Probe<'_>, chosen: &Chosen, ask: &Ask) {
+    if chosen.binding_schema() {
         let why = "the plan has a schema, and other parameters may violate it";
         return probe.skip("bind-conflict", why);
     }
@@ -92,9 +92,9 @@ async fn check_conflict(probe: &mut Probe<'_>, offer: &Offer, ask: &Ask) {
     probe.note("bind-conflict", answer.expect(&[409]));
 }
 
-async fn check_fetch(probe: &mut Probe<'_>, offer: &Offer, first: &Answer) {
+async fn check_fetch(probe: &mut Probe<'_>, chosen: &Chosen, first: &Answer) {
     let later = first.status == 202;
-    if !later && !offer.service_flag("bindings_retrievable") {
+    if !later && !chosen.service_flag("bindings_retrievable") {
         return probe.skip("bind-fetch", "bindings cannot be fetched");
     }
     let ask = probe.ask_of(Kind::Binding, &first.ask.instance, &first.ask.binding);
@@ -122,11 +122,11 @@ fn gives(binding: &Value) -> bool {
         .any(|name| !binding[*name].is_null())
 }
 
-async fn check_rotation(probe: &mut Probe<'_>, offer: &Offer, predecessor: &Ask) {
+async fn check_rotation(probe: &mut Probe<'_>, chosen: &Chosen, predecessor: &Ask) {
     let instance = &predecessor.instance;
     let successor = bind(probe, instance);
     let named = json!(predecessor.binding);
-    if !offer.rotatable() {
+    if !chosen.rotatable() {
         let ask = successor.with("predecessor_binding_id", named);
         let answer = probe.check("rotate-refused", ask, |answer| answer.expect(&[400, 422])).await;
         probe.settle(&answer).await;

@@ -6,8 +6,8 @@ use http::HeaderValue;
 use http::header::{ETAG, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED};
 use serde_json::Value;
 
+use super::chosen::{Chosen, list};
 use super::message::{Answer, Kind};
-use super::offer::{Offer, list};
 use super::probe::Probe;
 use super::report::Verdict;
 
@@ -29,8 +29,8 @@ pub(super) async fn check(probe: &mut Probe<'_>) {
         probe.note(id, rule(&first.json));
     }
     check_again(probe, &first).await;
-    match Offer::choose(&first.json, &probe.options) {
-        Ok(offer) => probe.offer = Some(offer),
+    match Chosen::choose(&first.json, &probe.options) {
+        Ok(chosen) => probe.chosen = Some(chosen),
         Err(why) => probe.block(&why),
     }
 }

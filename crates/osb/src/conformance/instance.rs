@@ -3,8 +3,8 @@
 use http::header::CONTENT_TYPE;
 use serde_json::{Value, json};
 
+use super::chosen::Chosen;
 use super::message::{Answer, Ask, Kind};
-use super::offer::Offer;
 use super::probe::{Probe, Settled, parameters};
 use super::refusals;
 use super::report::Verdict;
@@ -14,8 +14,8 @@ pub(super) const AT_ONCE: &str = "the broker was done at once";
 
 /// Provisions an instance and keeps it; `None` if there is none to go on with.
 pub(super) async fn check(probe: &mut Probe<'_>) -> Option<String> {
-    let offer = probe.offer.clone()?;
-    check_refused(probe, &offer).await;
+    let chosen = probe.chosen.clone()?;
+    check_refused(probe, &chosen).await;
 
     let ask = probe.ask(Kind::Provision);
     let instance = ask.instance.clone();
@@ -24,9 +24,9 @@ pub(super) async fn check(probe: &mut Probe<'_>) -> Option<String> {
     if !provisioned(probe, &first).await {
         return None;
     }
-    check_again(probe, &offer, &ask).await;
-    check_fetch(probe, &offer, &first).await;
-    check_updates(probe, &offer, &instance).await;
+    check_again(probe, &chosen, &ask).await;
+    check_fetch(probe, &chosen, &first).await;
+    check_updates(probe, &chosen, &instance).await;
     Some(instance)
 }
 
@@ -77,7 +77,7 @@ async fn check_early(probe: &mut Probe<'_>, first: &Answer) {
     probe.note_early("provision-conflict-early", first, other.expect(&[409])).await;
 
     let retrievable = "instances_retrievable";
-    if probe.offer.as_ref().is_some_and(|offer| offer.service_flag(retrievable)) {
+    if probe.chosen.as_ref().is_some_and(|chosen| chosen.service_flag(retrievable)) {
         let ask = probe.ask_of(Kind::Instance, &first.ask.instance, "");
         let fetched = probe.send(ask).await;
         probe.note_early("fetch-early", first, fetched.expect(&[404])).await;
@@ -102,8 +102,8 @@ pub(super) fn at_once(answer: &Answer, done: &[u16]) -> Verdict {
 }
 
 /// New instances that need more than one look at the request to be refused.
-async fn check_refused(probe: &mut Probe<'_>, offer: &Offer) {
-    match &offer.foreign_plan {
+async fn check_refused(probe: &mut Probe<'_>, chosen: &Chosen) {
+    match &chosen.foreign_plan {
         Some(plan) => {
             let ask = probe.ask(Kind::Provision).with("plan_id", plan["id"].clone());
             probe.check("provision-foreign-plan", ask, |answer| answer.expect(&[400])).await;
@@ -111,7 +111,7 @@ async fn check_refused(probe: &mut Probe<'_>, offer: &Offer) {
         None => probe.skip("provision-foreign-plan", "the catalog has one service"),
     }
     match probe.options.invalid_parameters.clone() {
-        Some(_) if !offer.provision_schema() => {
+        Some(_) if !chosen.provision_schema() => {
             probe.skip("provision-parameters", "the plan has no schema");
         }
         Some(invalid) => {
@@ -121,7 +121,7 @@ async fn check_refused(probe: &mut Probe<'_>, offer: &Offer) {
         }
         None => probe.skip("provision-parameters", "no invalid parameters were given"),
     }
-    if offer.maintained() {
+    if chosen.maintained() {
         let ask = other_maintenance(probe.ask(Kind::Provision));
         let word = |answer: &Answer| answer.expect_word("MaintenanceInfoConflict");
         probe.check("provision-maintenance", ask, word).await;
@@ -138,7 +138,7 @@ fn other_maintenance(ask: Ask) -> Ask {
 }
 
 /// What holds once the instance is there.
-async fn check_again(probe: &mut Probe<'_>, offer: &Offer, ask: &Ask) {
+async fn check_again(probe: &mut Probe<'_>, chosen: &Chosen, ask: &Ask) {
     let done = |answer: &Answer| answer.expect(&[200]);
     probe.check("provision-again", ask.clone(), done).await;
     let undeclared = ask.clone().without_header(CONTENT_TYPE);
@@ -149,7 +149,7 @@ async fn check_again(probe: &mut Probe<'_>, offer: &Offer, ask: &Ask) {
     let conflict = |answer: &Answer| answer.expect(&[409]);
     let elsewhere = ask.clone().with("space_guid", json!("elsewhere"));
     probe.check("provision-conflict-space", elsewhere, conflict).await;
-    match &offer.other_plan {
+    match &chosen.other_plan {
         Some(plan) => {
             let other = ask.clone().with("plan_id", plan["id"].clone());
             probe.check("provision-conflict-plan", other, conflict).await;
@@ -158,8 +158,8 @@ async fn check_again(probe: &mut Probe<'_>, offer: &Offer, ask: &Ask) {
     }
 }
 
-async fn check_fetch(probe: &mut Probe<'_>, offer: &Offer, first: &Answer) {
-    if !offer.service_flag("instances_retrievable") {
+async fn check_fetch(probe: &mut Probe<'_>, chosen: &Chosen, first: &Answer) {
+    if !chosen.service_flag("instances_retrievable") {
         for id in ["fetch", "fetch-body", "dashboard-url-early", "refused-changes-nothing"] {
             probe.skip(id, "instances cannot be fetched");
         }
@@ -170,8 +170,8 @@ async fn check_fetch(probe: &mut Probe<'_>, offer: &Offer, first: &Answer) {
     if fetched.status != 200 {
         return;
     }
-    let ordered = fetched.json["service_id"] == offer.service["id"]
-        && fetched.json["plan_id"] == offer.plan["id"];
+    let ordered = fetched.json["service_id"] == chosen.service["id"]
+        && fetched.json["plan_id"] == chosen.plan["id"];
     let verdict =
         if ordered { Verdict::Pass } else { fetched.fault("not the service and plan ordered") };
     probe.note("fetch-body", verdict);
@@ -181,32 +181,32 @@ async fn check_fetch(probe: &mut Probe<'_>, offer: &Offer, first: &Answer) {
     probe.note("dashboard-url-early", verdict);
 }
 
-async fn check_updates(probe: &mut Probe<'_>, offer: &Offer, instance: &str) {
-    let before = fetched(probe, offer, instance).await;
+async fn check_updates(probe: &mut Probe<'_>, chosen: &Chosen, instance: &str) {
+    let before = fetched(probe, chosen, instance).await;
     refusals::check_of(probe, refusals::UPDATE, instance, None).await;
-    check_plan_fixed(probe, offer, instance).await;
-    if offer.maintained() {
+    check_plan_fixed(probe, chosen, instance).await;
+    if chosen.maintained() {
         let ask = other_maintenance(probe.ask_of(Kind::Update, instance, ""));
         let word = |answer: &Answer| answer.expect_word("MaintenanceInfoConflict");
         probe.check("update-maintenance", ask, word).await;
     } else {
         probe.skip("update-maintenance", "the plan has no maintenance_info");
     }
-    let after = fetched(probe, offer, instance).await;
+    let after = fetched(probe, chosen, instance).await;
     if let (Some(before), Some(after)) = (&before, &after) {
         let verdict = Verdict::of(before == after, || {
             "the fetched instance is not what it was before the refused updates".to_owned()
         });
         probe.note("refused-changes-nothing", verdict);
     }
-    check_refused_whole(probe, offer, instance).await;
-    check_update(probe, offer, instance).await;
-    check_failed(probe, offer, instance).await;
+    check_refused_whole(probe, chosen, instance).await;
+    check_update(probe, chosen, instance).await;
+    check_failed(probe, chosen, instance).await;
 }
 
 /// The instance as it can be fetched.
-async fn fetched(probe: &mut Probe<'_>, offer: &Offer, instance: &str) -> Option<Value> {
-    if !offer.service_flag("instances_retrievable") {
+async fn fetched(probe: &mut Probe<'_>, chosen: &Chosen, instance: &str) -> Option<Value> {
+    if !chosen.service_flag("instances_retrievable") {
         return None;
     }
     let ask = probe.ask_of(Kind::Instance, instance, "");
@@ -214,9 +214,9 @@ async fn fetched(probe: &mut Probe<'_>, offer: &Offer, instance: &str) -> Option
     (answer.status == 200).then_some(answer.json)
 }
 
-async fn check_plan_fixed(probe: &mut Probe<'_>, offer: &Offer, instance: &str) {
+async fn check_plan_fixed(probe: &mut Probe<'_>, chosen: &Chosen, instance: &str) {
     let (id, words) = ("update-plan-fixed", "update-plan-fixed-words");
-    let (Some(plan), true) = (&offer.other_plan, offer.plans_are_fixed()) else {
+    let (Some(plan), true) = (&chosen.other_plan, chosen.plans_are_fixed()) else {
         probe.skip(id, "there is no plan that may not be changed to");
         probe.skip(words, "there is no plan that may not be changed to");
         return;
@@ -228,7 +228,7 @@ async fn check_plan_fixed(probe: &mut Probe<'_>, offer: &Offer, instance: &str) 
     probe.note(words, verdict);
 }
 
-async fn check_update(probe: &mut Probe<'_>, offer: &Offer, instance: &str) {
+async fn check_update(probe: &mut Probe<'_>, chosen: &Chosen, instance: &str) {
     let ask = update_of(probe, instance);
     let plain = probe.send(ask.clone().at_once()).await;
     if plain.status == 422 && plain.word() != "AsyncRequired" {
@@ -240,16 +240,16 @@ async fn check_update(probe: &mut Probe<'_>, offer: &Offer, instance: &str) {
     }
     probe.note("update-async", at_once(&plain, &[200]));
     probe.settle(&plain).await;
-    update(probe, offer, ask.clone()).await;
-    match fetched(probe, offer, instance).await {
+    update(probe, chosen, ask.clone()).await;
+    match fetched(probe, chosen, instance).await {
         Some(now) => {
-            let kept = now["plan_id"] == offer.plan["id"];
+            let kept = now["plan_id"] == chosen.plan["id"];
             let changed = || "an update without plan_id changed the plan".to_owned();
             probe.note("update-keeps", Verdict::of(kept, changed));
         }
         None => probe.skip("update-keeps", "instances cannot be fetched"),
     }
-    if offer.service_flag("allow_context_updates") {
+    if chosen.service_flag("allow_context_updates") {
         let context = json!({"platform": "kubernetes", "namespace": "conformance", "clusterid": "conformance", "instance_name": "renamed"});
         let ask = probe.ask_of(Kind::Update, instance, "").with("context", context);
         let answer = probe.check("update-context", ask, |answer| answer.expect(&[200, 202])).await;
@@ -262,8 +262,8 @@ async fn check_update(probe: &mut Probe<'_>, offer: &Offer, instance: &str) {
 /// Changes the plan of an instance of its own, as was asked for, so a broker that refuses it fails: every request names the new one from then on; and removes it, with
 /// whatever is there still.
 pub(super) async fn check_plan_change(probe: &mut Probe<'_>) {
-    let Some(offer) = probe.offer.clone() else { return };
-    let Some(plan) = offer.update_plan.clone() else { return };
+    let Some(chosen) = probe.chosen.clone() else { return };
+    let Some(plan) = chosen.update_plan.clone() else { return };
     let made = probe.send(probe.ask(Kind::Provision)).await;
     let instance = made.ask.instance.clone();
     let is_made = probe.settle(&made).await == Settled::Well && made.is_success();
@@ -271,13 +271,13 @@ pub(super) async fn check_plan_change(probe: &mut Probe<'_>) {
     if !is_made {
         let why = "no instance could be made to change its plan".to_owned();
         probe.note("update", Verdict::Fail(why));
-    } else if update(probe, &offer, ask).await {
-        let now = fetched(probe, &offer, &instance).await;
+    } else if update(probe, &chosen, ask).await {
+        let now = fetched(probe, &chosen, &instance).await;
         if now.is_some_and(|now| now["plan_id"] != plan["id"]) {
             let why = "the fetched instance does not have the new plan".to_owned();
             probe.note("update", Verdict::Fail(why));
         }
-        probe.offer = Some(Offer { plan, ..offer });
+        probe.chosen = Some(Chosen { plan, ..chosen });
     }
     probe.clean_up().await;
 }
@@ -296,52 +296,52 @@ fn update_of(probe: &Probe<'_>, instance: &str) -> Ask {
 }
 
 /// An update of which a part could be applied, and whose context nobody can take.
-async fn check_refused_whole(probe: &mut Probe<'_>, offer: &Offer, instance: &str) {
+async fn check_refused_whole(probe: &mut Probe<'_>, chosen: &Chosen, instance: &str) {
     let options = &probe.options;
     let wanted = options.update_parameters.as_ref().or(options.parameters.as_ref());
     let ask = probe.ask_of(Kind::Update, instance, "");
     let ask = ask.with("parameters", parameters(wanted)).with("context", json!([]));
-    let changes = offer.update_plan.as_ref().or(offer.other_plan.as_ref());
+    let changes = chosen.update_plan.as_ref().or(chosen.other_plan.as_ref());
     let ask = match changes {
         Some(plan) => ask.with("plan_id", plan["id"].clone()),
         None => ask,
     };
-    check_unchanged(probe, offer, "update-refused-whole", ask).await;
+    check_unchanged(probe, chosen, "update-refused-whole", ask).await;
 }
 
-async fn check_failed(probe: &mut Probe<'_>, offer: &Offer, instance: &str) {
+async fn check_failed(probe: &mut Probe<'_>, chosen: &Chosen, instance: &str) {
     match probe.options.failing_update_parameters.clone() {
         Some(failing) => {
             let ask = probe.ask_of(Kind::Update, instance, "");
             let ask = ask.with("parameters", parameters(Some(&failing)));
-            check_unchanged(probe, offer, "update-failed", ask).await;
+            check_unchanged(probe, chosen, "update-failed", ask).await;
         }
         None => probe.skip("update-failed", "no parameters were given that make an update fail"),
     }
 }
 
 /// Sends an update that cannot succeed. The instance is what it was before.
-async fn check_unchanged(probe: &mut Probe<'_>, offer: &Offer, id: &'static str, ask: Ask) {
+async fn check_unchanged(probe: &mut Probe<'_>, chosen: &Chosen, id: &'static str, ask: Ask) {
     let instance = ask.instance.clone();
-    let Some(before) = fetched(probe, offer, &instance).await else {
+    let Some(before) = fetched(probe, chosen, &instance).await else {
         return probe.skip(id, "the instance cannot be fetched");
     };
     let answer = probe.send(ask).await;
     if probe.settle(&answer).await == Settled::Well && answer.is_success() {
         return probe.skip(id, "the broker made the update");
     }
-    let after = fetched(probe, offer, &instance).await;
+    let after = fetched(probe, chosen, &instance).await;
     let changed = || "the fetched instance is not what it was before the update".to_owned();
     probe.note(id, Verdict::of(after == Some(before), changed));
 }
 
 /// Updates, and looks at what holds meanwhile. Whether it was updated.
-async fn update(probe: &mut Probe<'_>, offer: &Offer, ask: Ask) -> bool {
+async fn update(probe: &mut Probe<'_>, chosen: &Chosen, ask: Ask) -> bool {
     let first = probe.send(ask.clone()).await;
     if first.status == 202 {
         let again = probe.send(ask.clone()).await;
         probe.note_early("update-again-early", &first, same_operation(&first, &again)).await;
-        if offer.service_flag("instances_retrievable") {
+        if chosen.service_flag("instances_retrievable") {
             let fetch = probe.ask_of(Kind::Instance, &ask.instance, "");
             let fetched = probe.send(fetch).await;
             let verdict = fetched.expect_word("ConcurrencyError");

@@ -32,10 +32,10 @@ mod basics;
 mod binding;
 mod catalog;
 mod checks;
+mod chosen;
 mod instance;
 mod message;
 mod observe;
-mod offer;
 mod probe;
 mod refusals;
 mod removal;
@@ -117,7 +117,7 @@ pub async fn run_until(
 async fn check_all(probe: &mut probe::Probe<'_>) {
     catalog::check(probe).await;
     basics::check(probe).await;
-    if probe.options.allow_mutation && probe.offer.is_some() {
+    if probe.options.allow_mutation && probe.chosen.is_some() {
         basics::check_bodies(probe).await;
         refusals::check(probe, refusals::PROVISION).await;
         if let Some(instance) = instance::check(probe).await {

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::chosen::{Chosen, list};
 use super::message::{Answer, Kind};
-use super::offer::{Offer, list};
 use super::report::Verdict;
 use crate::client::REQUEST_IDENTITY_HEADER;
 
 /// Looks at an answer; `None` if it is none that the check is about.
-type Observer = fn(&Answer, Option<&Offer>) -> Option<Verdict>;
+type Observer = fn(&Answer, Option<&Chosen>) -> Option<Verdict>;
 
 const OBSERVERS: &[(&str, Observer)] = &[
     ("identity-echo", |answer, _| answer.is_success().then(|| echoes_identity(answer))),
@@ -30,8 +30,8 @@ const OBSERVERS: &[(&str, Observer)] = &[
     ("last-operation", |answer, _| last_operation(answer)),
     ("retry-after", |answer, _| retry_after(answer)),
     ("bind-early-secrets", |answer, _| early_secrets(answer)),
-    ("bind-permissions", |answer, offer| {
-        binding(answer).and_then(|body| permissions(answer, body, offer?))
+    ("bind-permissions", |answer, chosen| {
+        binding(answer).and_then(|body| permissions(answer, body, chosen?))
     }),
     ("bind-volume-mounts", |answer, _| each(answer, "volume_mounts", is_volume_mount)),
     ("bind-endpoints", |answer, _| each(answer, "endpoints", is_endpoint)),
@@ -42,8 +42,8 @@ const OBSERVERS: &[(&str, Observer)] = &[
     }),
 ];
 
-pub(super) fn look(answer: &Answer, offer: Option<&Offer>) -> Vec<(&'static str, Verdict)> {
-    OBSERVERS.iter().filter_map(|(id, observer)| Some((*id, observer(answer, offer)?))).collect()
+pub(super) fn look(answer: &Answer, chosen: Option<&Chosen>) -> Vec<(&'static str, Verdict)> {
+    OBSERVERS.iter().filter_map(|(id, observer)| Some((*id, observer(answer, chosen)?))).collect()
 }
 
 /// Passes, or says what is wrong with the answer.
@@ -175,14 +175,14 @@ fn binding(answer: &Answer) -> Option<&Value> {
     gives.then_some(&answer.json)
 }
 
-fn permissions(answer: &Answer, body: &Value, offer: &Offer) -> Option<Verdict> {
+fn permissions(answer: &Answer, body: &Value, chosen: &Chosen) -> Option<Verdict> {
     let needs = [
         ("syslog_drain_url", "syslog_drain"),
         ("route_service_url", "route_forwarding"),
         ("volume_mounts", "volume_mount"),
     ];
     let given = |name: &str| !body[name].is_null();
-    let fault = needs.iter().find(|(name, needed)| given(name) && !offer.requires(needed));
+    let fault = needs.iter().find(|(name, needed)| given(name) && !chosen.requires(needed));
     let fault = fault.map(|(name, needed)| format!("{name}, without requiring {needed}"));
     Some(judge(answer, fault.as_deref()))
 }

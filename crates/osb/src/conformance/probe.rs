@@ -11,8 +11,8 @@ use http::header::CONTENT_TYPE;
 use serde_json::{Map, Value, json};
 
 use super::checks::CHECKS;
+use super::chosen::Chosen;
 use super::message::{Answer, Ask, Kind};
-use super::offer::Offer;
 use super::report::{CheckResult, Report, Verdict};
 use super::{Options, observe};
 use crate::client::{Client, ClientError, Order, OrderFailure, RawResponse, Retries, random_uuid};
@@ -58,7 +58,7 @@ impl Turn {
 pub(super) struct Probe<'a> {
     pub(super) client: &'a Client,
     pub(super) options: Options,
-    pub(super) offer: Option<Offer>,
+    pub(super) chosen: Option<Chosen>,
     /// Why the checks that come next cannot be made.
     pub(super) reason: String,
     turn: Turn,
@@ -73,7 +73,7 @@ impl<'a> Probe<'a> {
         Self {
             client,
             options,
-            offer: None,
+            chosen: None,
             reason: "nothing led to it".to_owned(),
             turn: Turn::default(),
             blocked: None,
@@ -148,8 +148,8 @@ impl<'a> Probe<'a> {
         let id = |value: Option<&Value>| {
             value.and_then(|value| value["id"].as_str()).unwrap_or("conformance").to_owned()
         };
-        let offer = self.offer.as_ref();
-        (id(offer.map(|offer| &offer.service)), id(offer.map(|offer| &offer.plan)))
+        let chosen = self.chosen.as_ref();
+        (id(chosen.map(|chosen| &chosen.service)), id(chosen.map(|chosen| &chosen.plan)))
     }
 
     pub(super) async fn send(&mut self, ask: Ask) -> Answer {
@@ -181,7 +181,7 @@ impl<'a> Probe<'a> {
         let answer = Answer { ask, status, headers, json, elapsed, trouble };
         self.remember(&answer, is_new);
         self.turn.0.asks.store(false, Ordering::Relaxed);
-        for (id, verdict) in observe::look(&answer, self.offer.as_ref()) {
+        for (id, verdict) in observe::look(&answer, self.chosen.as_ref()) {
             self.note(id, verdict);
         }
         answer

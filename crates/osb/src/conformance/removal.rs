@@ -51,7 +51,7 @@ pub(super) async fn check(probe: &mut Probe<'_>, instance: &str) {
 /// Removes a new instance that is bound: refused, or its binding ends with it.
 pub(super) async fn check_bound(probe: &mut Probe<'_>) {
     let id = "deprovision-bound";
-    if probe.offer.as_ref().is_none_or(|offer| !offer.bindable()) {
+    if probe.chosen.as_ref().is_none_or(|chosen| !chosen.bindable()) {
         return probe.skip(id, "the plan is not bindable");
     }
     let provision = probe.ask(Kind::Provision);

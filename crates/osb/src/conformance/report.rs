@@ -1,3 +1,5 @@
+//! What came of the checks, for people to read and for programs to judge by: a broker conforms at a level or does not.
+
 use std::fmt;
 
 /// How strongly the specification asks for something.

@@ -1,3 +1,5 @@
+//! The bodies of bindings (sections "Binding", "Fetching a Service Binding" and "Unbinding").
+
 use serde::{Deserialize, Serialize};
 
 use super::{BindingId, Object, PlanId, Sensitive, ServiceId};

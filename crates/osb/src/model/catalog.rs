@@ -1,3 +1,5 @@
+//! The catalog, as a broker offers it and before anybody has judged it (section "Catalog Management").
+
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 

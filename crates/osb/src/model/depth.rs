@@ -1,3 +1,5 @@
+//! How deep JSON may be nested, of which the specification says nothing: what is nested deeper cannot be kept.
+
 use serde_json::Value;
 
 /// How deep JSON may be nested that comes from outside: an array or object of scalars is 1 deep.

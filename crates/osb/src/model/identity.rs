@@ -1,3 +1,5 @@
+//! Who asked the platform, which the broker is told in a header (section "Originating Identity").
+
 use serde::{Deserialize, Serialize};
 
 use super::{Object, Sensitive};

@@ -1,3 +1,5 @@
+//! Ids, each of a type of its own, so that none is taken for another (section "URL Properties").
+
 use std::fmt;
 
 use serde::{Deserialize, Serialize};

@@ -1,3 +1,6 @@
+//! The bodies of instances (sections "Provisioning", "Fetching a Service Instance", "Updating a Service Instance" and
+//! "Deprovisioning").
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 

@@ -1,3 +1,6 @@
+//! How far an operation is (sections "Polling Last Operation for Service Instances" and "Polling Last Operation for
+//! Service Bindings").
+
 use serde::{Deserialize, Serialize};
 
 /// The body of both `last_operation` routes (sections "Polling Last Operation …").

@@ -1,3 +1,6 @@
+//! Integers that are read other than they were written, of which the specification says nothing: whoever sends one is
+//! told, instead of getting another number.
+
 use serde_json::Value;
 
 /// What is asked of an integer that was rounded, for a message that names its path.

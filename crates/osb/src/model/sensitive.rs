@@ -1,3 +1,5 @@
+//! Secrets that cannot be logged by mistake: the type says what they are.
+
 use std::fmt;
 
 use serde::{Deserialize, Serialize};

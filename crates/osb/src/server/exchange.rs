@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Nothing of a body is read before its sender is known. A client that hangs up cancels nothing that
-//! was begun: see [`Kept`].
+//! was begun: see [`Detached`].
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -28,8 +28,8 @@ use tracing::Instrument as _;
 use super::authentication::Principal;
 use super::body::{self, Arrived, Open};
 use super::catalog;
+use super::detached::Detached;
 use super::headers;
-use super::kept::Kept;
 use super::observer::Exchange;
 use super::query::Query;
 use super::requests::{self, Judge};
@@ -246,7 +246,7 @@ impl Server {
             let _held = (permit, room);
             work.await
         };
-        Kept::new(task.in_current_span()).await
+        Detached::new(task.in_current_span()).await
     }
 
     async fn read(&self, body: Body) -> Result<Arrived, Error> {

@@ -13,9 +13,9 @@
 mod authentication;
 mod body;
 mod catalog;
+mod detached;
 mod exchange;
 mod headers;
-mod kept;
 mod malformed;
 mod observer;
 mod patience;

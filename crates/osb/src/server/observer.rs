@@ -1,3 +1,5 @@
+//! What whoever runs a server is told of each exchange, for metrics and logs.
+
 use std::time::Duration;
 
 use http::Method;

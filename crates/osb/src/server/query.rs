@@ -1,3 +1,6 @@
+//! The query of a request, read once for all routes (sections "Asynchronous Operations", "Unbinding", "Deprovisioning"
+//! and "Polling Last Operation for Service Instances").
+
 use std::borrow::Cow;
 
 use super::route::decode;

@@ -1,3 +1,5 @@
+//! Where the specification leaves a choice, and how much a server bears: all that may be set of one, and what is usual.
+
 use std::sync::Arc;
 use std::time::Duration;
 

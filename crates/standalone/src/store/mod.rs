@@ -60,7 +60,7 @@ pub use backup::{Backup, publish};
 pub use error::{BackupError, OpenError, Tried};
 pub use restore::{Replace, Restored, restore};
 pub use status::{Rotation, Stats};
-pub use verify::{Report, check_copy, verify_backup};
+pub use verify::{Report, check_copy};
 
 use crate::seal::{Cipher, KEY_BYTES, KeySource};
 use keys::Keyring;

@@ -1,4 +1,5 @@
-//! What the writer says of itself, for metrics and for people.
+//! What the writer says of itself: why it takes no writes, and whether the file is damaged, which a server tells whoever
+//! probes it; and its figures, and how far a change of key is, which benches and tests look at.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};

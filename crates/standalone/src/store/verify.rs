@@ -7,15 +7,13 @@ use engine::ports::StoreError;
 use rusqlite::{Connection, Row};
 
 use super::EmbeddedStore;
-use super::error::{OpenError, explain, unavailable};
+use super::error::{OpenError, unavailable};
 use super::header;
-use super::keys::{self, Keyring};
-use super::open::{self, Unlocked};
+use super::keys::Keyring;
 use super::reader::open_reader;
 use super::rows::{self, Document};
-use super::schema::{self, MIGRATIONS, Role, Shape};
+use super::schema::Role;
 use super::status::Status;
-use crate::seal::KeySource;
 
 /// Findings beyond so many are only counted.
 const LISTED: usize = 100;
@@ -59,27 +57,6 @@ impl EmbeddedStore {
             check(&connection, &reader.ring).map_err(|error| unavailable("verifying", &error))
         })
         .await
-    }
-}
-
-/// Checks a backup without restoring it. Blocks: it reads the whole file.
-///
-/// # Errors
-/// [`OpenError`] if it cannot even be opened. What is found is not an error but in the [`Report`].
-pub fn verify_backup(path: &Path, key: &KeySource) -> Result<Report, OpenError> {
-    header::open(path)?;
-    let operator = key.read()?;
-    let connection = open_reader(path, Role::Scanner)?;
-    if schema::inspect(&connection, MIGRATIONS)? == Shape::Empty {
-        return Err(OpenError::NotAStore);
-    }
-    match open::unlock(&connection, (key, &operator), None)? {
-        Unlocked::Same(found) | Unlocked::Changed(found) => {
-            check(&connection, &Keyring::new(keys::keys(found)?)).map_err(|error| {
-                OpenError::Database { what: "verifying".to_owned(), why: explain(&error) }
-            })
-        }
-        Unlocked::Empty => Err(OpenError::Damaged { what: "it has no data key".to_owned() }),
     }
 }
 

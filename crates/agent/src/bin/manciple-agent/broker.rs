@@ -10,10 +10,10 @@ use std::process::{Child, Command, Stdio};
 
 use agent::{Order, is_variable_taken};
 use child::keys::{self, KeyFiles};
-use engine::contract;
+use engine::contract::{self, Paths};
 use engine::ports::RunFailure;
 use engine::record::Reason;
-use osb::jobs::contract::{CATALOG, Capability, variable};
+use osb::jobs::contract::{CATALOG, Capability};
 use osb::{Failure, FailureKind, Work};
 use rustix::io::Errno;
 use serde::Serialize;
@@ -129,27 +129,21 @@ fn files(
     exchange: &Exchange,
     deadline: u64,
 ) -> io::Result<Vec<(&'static str, OsString)>> {
-    let mut files = Vec::new();
-    let mut file = |name, path: PathBuf| files.push((name, path.into_os_string()));
+    let paths = Paths {
+        request: given.work.as_ref().map(|_| exchange.request()),
+        progress: exchange.progress(),
+        state: exchange.state(),
+        state_out: exchange.state_out(),
+        config_dir: order.config_dir.clone(),
+        secret_dir: order.secret_dir.clone(),
+    };
     if let Some(work) = given.work.filter(|_| order.can(Capability::RequestFile)) {
         write(&exchange.request(), &Work { deadline: Some(deadline), ..work })?;
-        file(variable::REQUEST_FILE, exchange.request());
     }
-    if order.can(Capability::RequestFile) {
-        order.config_dir.iter().for_each(|it| file(variable::CONFIG_DIR, it.clone()));
-        order.secret_dir.iter().for_each(|it| file(variable::SECRET_DIR, it.clone()));
+    if let Some(state) = given.state.filter(|_| order.can(Capability::State)) {
+        write(&exchange.state(), &state)?;
     }
-    if order.can(Capability::Progress) {
-        file(variable::PROGRESS_FILE, exchange.progress());
-    }
-    if order.can(Capability::State) {
-        if let Some(state) = &given.state {
-            write(&exchange.state(), state)?;
-        }
-        file(variable::STATE_FILE, exchange.state());
-        file(variable::STATE_OUT_FILE, exchange.state_out());
-    }
-    Ok(files)
+    Ok(contract::paths(&order.asked(), paths))
 }
 
 fn write(path: &Path, content: &impl Serialize) -> io::Result<()> {

@@ -52,11 +52,7 @@ impl Given {
 
     /// What the broker's log must not show.
     pub(crate) fn secrets(&self) -> Secrets {
-        let mut secrets = self.work.as_ref().map(contract::secrets::of_work).unwrap_or_default();
-        self.state.iter().for_each(|state| secrets.add_json(state));
-        let removes = self.removes.as_ref().map(contract::secrets::of_binding);
-        secrets.extend(removes.unwrap_or_default());
-        secrets
+        contract::secrets::of_given(self.work.as_ref(), self.state.as_ref(), self.removes.as_ref())
     }
 }
 

@@ -6,10 +6,9 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use agent::{Answer, EXCHANGE_DIRECTORY, GIVEN_DIRECTORY, ORDER_VARIABLE, Order, Report};
-use child::text;
+use child::{seconds_since_1970, text};
 use engine::contract::{self, Ended, Exit};
 use engine::ports::RunFailure;
 use engine::record::Reason;
@@ -132,8 +131,4 @@ fn interpret(
         None => Answer::Offer(contract::offer(&ended)),
     };
     (answer, log.to_owned())
-}
-
-fn seconds_since_1970() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }

@@ -5,7 +5,7 @@ use std::process::Child;
 use std::time::{Duration, Instant};
 
 use agent::Order;
-use child::group;
+use child::{NEVER, group};
 use engine::contract::Exit;
 use rustix::process::{Pid, Signal, getpid};
 
@@ -19,8 +19,6 @@ use crate::signals::Signals;
 const DRAIN: Duration = Duration::from_millis(500);
 /// How often what is left is looked for: not all of it are children of ours.
 const LOOK: Duration = Duration::from_millis(10);
-/// Thirty years: a time that does not come.
-const NEVER: Duration = Duration::from_secs(30 * 365 * 24 * 60 * 60);
 
 /// How it went.
 pub(crate) struct Watched {

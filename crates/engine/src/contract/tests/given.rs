@@ -140,6 +140,31 @@ fn variables_are_for_those_who_declare_something() {
 }
 
 #[test]
+fn a_path_is_told_to_those_who_declare_what_is_there() {
+    let bind = Some(Action::Bind);
+    for (action, capabilities, expected) in [
+        (bind, &[][..], &[][..]),
+        (bind, &[Update, ExitCodes], &[]),
+        (bind, &[RequestFile], &["OSB_REQUEST_FILE", "OSB_CONFIG_DIR"]),
+        (bind, &[Progress], &["OSB_PROGRESS_FILE"]),
+        (bind, &[State], &["OSB_STATE_FILE", "OSB_STATE_OUT_FILE"]),
+        (None, V2, &[]),
+    ] {
+        let at = Paths {
+            request: Some("request".into()),
+            progress: "progress".into(),
+            state: "state".into(),
+            state_out: "state-out".into(),
+            config_dir: Some("config".into()),
+            secret_dir: None,
+        };
+        let found = paths(&Asked { action, external: None, capabilities }, at);
+        let names: Vec<&str> = found.iter().map(|(name, _)| *name).collect();
+        assert_eq!(names, expected, "{action:?} {capabilities:?}");
+    }
+}
+
+#[test]
 fn keys_become_variables_as_in_the_seed() {
     assert_eq!(variable("aws.key"), Ok("AWS_KEY".to_owned()));
     assert_eq!(variable("aws.secret-key"), Ok("AWS_SECRET-KEY".to_owned()));

@@ -18,9 +18,13 @@ pub(super) fn follower(
     let of = || "ready".to_owned();
     State {
         strategy: Strategy::PodState,
-        pods: Some(Followed { of: of(), deletion, pods: pods(now), newest: 0 }),
+        pods: Some(FollowedPods { of: of(), deletion, pods: pods(now), newest: 0 }),
         record: Record {
-            pods: known.map(|known| Known { of: of(), pods: pods(known), ..Known::default() }),
+            pods: known.map(|known| RecordedPods {
+                of: of(),
+                pods: pods(known),
+                ..RecordedPods::default()
+            }),
             ..Record::default()
         },
         ..State::default()
@@ -247,13 +251,13 @@ fn what_is_seen_of_pods_counts_if_it_is_no_older_than_what_another_has_written_d
 fn one_that_is_gone_is_forgotten_by_whoever_has_heard_of_something_newer() {
     let known = Pod { name: "pod-a".to_owned(), is: true, version: 7 };
     for (newest, stays) in [(6, true), (7, false), (8, false)] {
-        let now = Followed { of: "ready".to_owned(), newest, ..Followed::default() };
-        let before = Known {
+        let now = FollowedPods { of: "ready".to_owned(), newest, ..FollowedPods::default() };
+        let before = RecordedPods {
             of: "ready".to_owned(),
             pods: BTreeMap::from([("a".to_owned(), known.clone())]),
-            ..Known::default()
+            ..RecordedPods::default()
         };
-        assert_eq!(now.known(Some(&before), None).pods.contains_key("a"), stays, "{newest}");
+        assert_eq!(now.recorded(Some(&before), None).pods.contains_key("a"), stays, "{newest}");
     }
 }
 

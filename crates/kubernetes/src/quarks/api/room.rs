@@ -47,7 +47,7 @@ pub(crate) fn with_remedy(error: CallError, record: &Record) -> CallError {
 mod tests {
     use std::collections::BTreeMap;
 
-    use engine::trigger::{Held, Known, References, Run};
+    use engine::trigger::{Held, RecordedPods, References, Run};
     use serde_json::{Value, json};
 
     use super::*;
@@ -71,7 +71,7 @@ mod tests {
             Some((0..count).map(held).collect::<References>())
         };
         let due = BTreeMap::from([("u".to_owned(), "p".to_owned())]);
-        let pods = Some(Known { due, ..Known::default() });
+        let pods = Some(RecordedPods { due, ..RecordedPods::default() });
         let open = vec![run(json!([])), run(json!([{"name": "A", "value": "1"}]))];
         let none = Record::default;
         let all = Record {

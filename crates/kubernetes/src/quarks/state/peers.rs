@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use engine::trigger::{Followed, Pod as PodNow};
+use engine::trigger::{FollowedPods, Pod as PodNow};
 use engine::vital;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Resource as _;
@@ -64,7 +64,7 @@ pub(crate) struct Peers {
 
 impl Following {
     /// Those of these that are followed.
-    pub(crate) fn among(&self, peers: &BTreeMap<String, Peer>, newest: u64) -> Followed {
+    pub(crate) fn among(&self, peers: &BTreeMap<String, Peer>, newest: u64) -> FollowedPods {
         let deletion = self.when == When::Deleted;
         let followed = peers.values().filter(|peer| self.selecting.selects(&peer.labels));
         let there = followed.filter(|peer| peer.stage != Stage::Gone);
@@ -72,7 +72,7 @@ impl Following {
             let (name, is) = (peer.name.clone(), self.is(peer.stage));
             (peer.uid.clone(), PodNow { name, is, version: peer.version })
         });
-        Followed { of: self.of.to_string(), deletion, pods: pods.collect(), newest }
+        FollowedPods { of: self.of.to_string(), deletion, pods: pods.collect(), newest }
     }
 
     fn is(&self, stage: Stage) -> bool {

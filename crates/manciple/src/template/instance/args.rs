@@ -18,18 +18,18 @@ pub(crate) struct InstanceArgs {
 #[derive(Debug, Subcommand)]
 pub(super) enum InstanceCommand {
     /// List the revisions of one: what was ordered, when and by whom
-    History(Of<HistoryArgs>),
+    History(OnInstance<HistoryArgs>),
     /// Show what a change or a rollback would do, or what has drifted; nothing is written
-    Diff(Of<DiffArgs>),
+    Diff(OnInstance<DiffArgs>),
     /// Change one: another template, other values; and wait for the end
-    Change(Of<ChangeArgs>),
+    Change(OnInstance<ChangeArgs>),
     /// Have one become again what it was in an earlier revision, values included; and wait for the end
-    Rollback(Of<RollbackArgs>),
+    Rollback(OnInstance<RollbackArgs>),
 }
 
 /// A command about one.
 #[derive(Debug, Args)]
-pub(super) struct Of<T: Args> {
+pub(super) struct OnInstance<T: Args> {
     /// The TemplateInstance
     #[arg(value_parser = name)]
     pub(super) name: String,

@@ -33,15 +33,15 @@ pub(super) async fn perform(
 ) -> Result<(), Failure> {
     let open = |name, cluster| Cluster::open(name, cluster, remote, ongoing);
     match args.command {
-        InstanceCommand::History(of) => history::print(&open(of.name, &of.cluster).await?).await,
-        InstanceCommand::Diff(of) => {
-            diff::print(&open(of.name, &of.cluster).await?, &of.args).await
+        InstanceCommand::History(on) => history::print(&open(on.name, &on.cluster).await?).await,
+        InstanceCommand::Diff(on) => {
+            diff::print(&open(on.name, &on.cluster).await?, &on.args).await
         }
-        InstanceCommand::Change(of) => {
-            change::change(&open(of.name, &of.cluster).await?, &of.args).await
+        InstanceCommand::Change(on) => {
+            change::change(&open(on.name, &on.cluster).await?, &on.args).await
         }
-        InstanceCommand::Rollback(of) => {
-            change::rollback(&open(of.name, &of.cluster).await?, &of.args).await
+        InstanceCommand::Rollback(on) => {
+            change::rollback(&open(on.name, &on.cluster).await?, &on.args).await
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
+use child::seconds_since_1970;
 use engine::contract;
 use engine::ports::Run;
 use osb::Work;
@@ -121,8 +121,4 @@ fn program(command: &Path) -> Result<OsString, Refusal> {
     }
     let path = std::path::absolute(command);
     path.map(PathBuf::into_os_string).map_err(|error| Refusal::of_program(command, &error))
-}
-
-fn seconds_since_1970() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }

@@ -1,15 +1,14 @@
 //! Starts the broker with what it is given.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::io;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use child::keys::{self, KeyFiles};
-use engine::contract;
+use engine::contract::{self, Paths};
 use engine::redact::Secrets;
-use osb::jobs::contract::{Capability, variable};
 use rustix::process::Pid;
 
 use crate::process::exchange::{Exchange, Files};
@@ -39,12 +38,10 @@ impl Broker {
 pub(super) fn start(order: &Order, exchange: &Exchange) -> Result<(Broker, Given), Refusal> {
     let config = key_files("configuration", order.config_dir.as_deref())?;
     let secret = key_files("secret", order.secret_dir.as_deref())?;
+    let (request, state) = (order.request.as_ref(), order.state.as_ref());
+    let removes = order.removes.as_ref();
     exchange
-        .create(&Files {
-            request: order.request.as_ref(),
-            state: order.state.as_ref(),
-            removes: order.removes.as_ref(),
-        })
+        .create(&Files { request, state, removes })
         .map_err(|error| Refusal::of(exchange.path().display(), &error))?;
 
     // Later ones win.
@@ -53,7 +50,7 @@ pub(super) fn start(order: &Order, exchange: &Exchange) -> Result<(Broker, Given
         .args(&order.arguments)
         .env_clear()
         .envs(environment.map(|(name, value)| (name, value)))
-        .envs(files(order, exchange))
+        .envs(contract::paths(&order.about.asked(), paths(order, exchange)))
         .current_dir(exchange.work())
         .process_group(0)
         .stdin(Stdio::null())
@@ -62,10 +59,8 @@ pub(super) fn start(order: &Order, exchange: &Exchange) -> Result<(Broker, Given
         .spawn()
         .map_err(|error| Refusal::of_program(Path::new(&order.program), &error))?;
 
-    let mut secrets = order.request.as_ref().map(contract::secrets::of_work).unwrap_or_default();
+    let mut secrets = contract::secrets::of_given(request, state, removes);
     secret.values.iter().for_each(|value| secrets.add(value));
-    order.state.iter().for_each(|state| secrets.add_json(state));
-    secrets.extend(order.removes.as_ref().map(contract::secrets::of_binding).unwrap_or_default());
     let notes = [config.notes, secret.notes].concat();
     Ok((Broker { pid: Pid::from_child(&child), child }, Given { secrets, notes }))
 }
@@ -76,23 +71,13 @@ fn key_files(what: &str, directory: Option<&OsStr>) -> Result<KeyFiles, Refusal>
         .map_err(|error| Refusal::of(format!("the {what} in {}", directory.display()), &error))
 }
 
-/// The variables of the contract that are paths, for those who have declared them.
-fn files(order: &Order, exchange: &Exchange) -> Vec<(&'static str, OsString)> {
-    let mut files = Vec::new();
-    let mut file = |capability, name, path: std::path::PathBuf| {
-        // The catalog is the same whatever is asked for.
-        if order.about.action.is_some() && order.about.can(capability) {
-            files.push((name, path.into_os_string()));
-        }
-    };
-    file(Capability::RequestFile, variable::REQUEST_FILE, exchange.request());
-    file(Capability::Progress, variable::PROGRESS_FILE, exchange.progress());
-    file(Capability::State, variable::STATE_FILE, exchange.state());
-    file(Capability::State, variable::STATE_OUT_FILE, exchange.state_out());
-    for (name, directory) in
-        [(variable::CONFIG_DIR, &order.config_dir), (variable::SECRET_DIR, &order.secret_dir)]
-    {
-        directory.iter().for_each(|it| file(Capability::RequestFile, name, it.into()));
+fn paths(order: &Order, exchange: &Exchange) -> Paths {
+    Paths {
+        request: order.request.as_ref().map(|_| exchange.request()),
+        progress: exchange.progress(),
+        state: exchange.state(),
+        state_out: exchange.state_out(),
+        config_dir: order.config_dir.as_ref().map(PathBuf::from),
+        secret_dir: order.secret_dir.as_ref().map(PathBuf::from),
     }
-    files
 }

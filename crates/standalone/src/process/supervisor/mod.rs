@@ -17,7 +17,7 @@ mod watch;
 use std::io::{self, BufRead, Write};
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use engine::contract::{self, Exit};
 use engine::redact::{Redactor, Secrets};
@@ -166,7 +166,7 @@ async fn finish(
     let log = log.unwrap_or_else(|error| format!("[the log cannot be read: {error}]\n"));
     let note = ExitNote {
         exit: watched.exit,
-        ended_at: seconds_since_1970(),
+        ended_at: child::seconds_since_1970(),
         stdout_bytes: watched.stdout_bytes,
         stderr_bytes: watched.stderr_bytes,
     };
@@ -210,10 +210,6 @@ async fn keep(run: &RunDirectory, sealed: &[u8]) -> io::Result<()> {
 /// How long to wait after so many failures, one at least.
 fn pause(failures: u32) -> Duration {
     AGAIN.saturating_mul(1 << failures.min(8).saturating_sub(1)).min(LONGEST)
-}
-
-fn seconds_since_1970() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 use std::{io, mem};
 
-use child::group;
+use child::{NEVER, group};
 use engine::contract::Exit;
 use rustix::process::{Pid, Signal};
 use tokio::io::{AsyncRead, AsyncReadExt};
@@ -22,8 +22,6 @@ use crate::process::order::Order;
 const DRAIN: Duration = Duration::from_millis(500);
 /// As much as a pipe holds.
 const CHUNK: usize = 64 * 1024;
-/// Thirty years: a time that does not come.
-const NEVER: Duration = Duration::from_secs(30 * 365 * 24 * 60 * 60);
 
 /// How it went.
 pub(super) struct Watched {

@@ -2,6 +2,12 @@
 
 use super::*;
 
+/// How many records a backup has that can be restored, which is to say, of which nothing is wrong.
+fn records_of(home: &Home, backup: &Path) -> u64 {
+    let elsewhere = Home::new();
+    restore(backup, &elsewhere.store(), &home.key(1), Replace::Refuse).unwrap().records
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_backup_of_a_store_in_use_is_whole_and_of_one_moment() {
     let home = Home::new();
@@ -38,8 +44,6 @@ async fn a_backup_of_a_store_in_use_is_whole_and_of_one_moment() {
 
     let mode = std::os::unix::fs::PermissionsExt::mode(&path.metadata().unwrap().permissions());
     assert_eq!(mode & 0o777, 0o600);
-    let report = verify_backup(&path, &home.key(1)).unwrap();
-    assert_eq!((report.records, report.found), (302, 0), "{report:?}");
     let other = home.dir.path().join("restored");
     let restored = restore(&path, &other, &home.key(1), Replace::Refuse).unwrap();
     assert_eq!(restored, Restored { records: 302, aside: None });
@@ -73,7 +77,7 @@ async fn a_backup_replaces_nothing_and_leaves_nothing_half() {
     std::fs::write(&partial, "half of an older one").unwrap();
     store.backup_to(&path).await.unwrap();
     assert!(!partial.exists());
-    assert!(verify_backup(&path, &home.key(1)).unwrap().is_good());
+    assert_eq!(records_of(&home, &path), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -87,7 +91,7 @@ async fn two_backups_at_once_are_both_whole() {
     b.unwrap();
     assert!(a.is_ok() != same.is_ok(), "of two of one name, one is made");
     for n in [1, 2] {
-        assert_eq!(verify_backup(&path(n), &home.key(1)).unwrap().records, 50);
+        assert_eq!(records_of(&home, &path(n)), 50);
     }
 }
 
@@ -115,7 +119,7 @@ async fn a_backup_without_a_name_leaves_nothing_whoever_waits_for_it_or_dies() {
     assert_eq!(names(), before);
     let path = home.dir.path().join("backup");
     std::io::copy(&mut copy, &mut std::fs::File::create(&path).unwrap()).unwrap();
-    assert_eq!(verify_backup(&path, &home.key(1)).unwrap().records, 50);
+    assert_eq!(records_of(&home, &path), 50);
 
     drop(store);
     let killed = home.store().join("manciple.db.copy");
@@ -266,8 +270,6 @@ fn what_cannot_be_a_backup_is_refused_before_anything_is_made() {
         let error = restore(&path(name), &into, &home.key(1), Replace::Refuse).unwrap_err();
         assert!(error.to_string().contains(why), "{name}: {error}");
         assert!(!into.exists(), "{name}");
-        let error = verify_backup(&path(name), &home.key(1)).unwrap_err();
-        assert!(error.to_string().contains(why), "{name}: {error}");
     }
 }
 

@@ -6,7 +6,7 @@ use super::Options;
 
 /// The service and plan under test.
 #[derive(Debug, Clone)]
-pub(super) struct Offer {
+pub(super) struct Chosen {
     pub(super) service: Value,
     pub(super) plan: Value,
     /// Another plan of the same service.
@@ -17,7 +17,7 @@ pub(super) struct Offer {
     pub(super) update_plan: Option<Value>,
 }
 
-impl Offer {
+impl Chosen {
     /// Chooses from a catalog.
     pub(super) fn choose(catalog: &Value, options: &Options) -> Result<Self, String> {
         let services = list(catalog, "services");

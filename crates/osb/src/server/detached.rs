@@ -8,11 +8,11 @@ use std::task::{Context, Poll};
 /// of its own. So a client that hangs up cancels nothing, and one that waits costs no task.
 ///
 /// One that panicked is not carried on. Outside of a runtime, or at its end, it is cancelled.
-pub(super) struct Kept<F: Future + Send + 'static>(Option<Pin<Box<F>>>)
+pub(super) struct Detached<F: Future + Send + 'static>(Option<Pin<Box<F>>>)
 where
     F::Output: Send;
 
-impl<F: Future + Send + 'static> Kept<F>
+impl<F: Future + Send + 'static> Detached<F>
 where
     F::Output: Send,
 {
@@ -21,7 +21,7 @@ where
     }
 }
 
-impl<F: Future + Send + 'static> Future for Kept<F>
+impl<F: Future + Send + 'static> Future for Detached<F>
 where
     F::Output: Send,
 {
@@ -41,7 +41,7 @@ where
     }
 }
 
-impl<F: Future + Send + 'static> Drop for Kept<F>
+impl<F: Future + Send + 'static> Drop for Detached<F>
 where
     F::Output: Send,
 {
@@ -67,25 +67,25 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_is_begun_goes_on_without_its_waiter() {
         let (done, seen) = oneshot::channel();
-        let kept = Kept::new(async move {
+        let detached = Detached::new(async move {
             sleep(Duration::from_secs(5)).await;
             let _ = done.send(());
         });
-        assert!(timeout(Duration::from_secs(1), kept).await.is_err());
+        assert!(timeout(Duration::from_secs(1), detached).await.is_err());
         seen.await.unwrap();
     }
 
     #[tokio::test]
     async fn what_was_never_looked_at_is_begun() {
         let (done, seen) = oneshot::channel();
-        drop(Kept::new(async move { done.send(()) }));
+        drop(Detached::new(async move { done.send(()) }));
         seen.await.unwrap();
     }
 
     #[tokio::test]
     async fn what_is_done_is_not_done_again() {
         let (done, mut seen) = tokio::sync::mpsc::unbounded_channel();
-        Kept::new(async move { done.send(()) }).await.unwrap();
+        Detached::new(async move { done.send(()) }).await.unwrap();
         assert!(seen.recv().await.is_some());
         assert!(seen.recv().await.is_none());
     }
@@ -93,22 +93,22 @@ mod tests {
     #[tokio::test]
     async fn what_panicked_is_not_carried_on() {
         let (done, seen) = oneshot::channel::<()>();
-        let mut kept = Box::pin(Kept::new(async move {
+        let mut detached = Box::pin(Detached::new(async move {
             let _done = done;
             panic!("the broker's fault");
         }));
         let mut context = Context::from_waker(std::task::Waker::noop());
         let polled =
-            std::panic::catch_unwind(AssertUnwindSafe(|| kept.as_mut().poll(&mut context)));
+            std::panic::catch_unwind(AssertUnwindSafe(|| detached.as_mut().poll(&mut context)));
         assert!(polled.is_err());
-        drop(kept);
+        drop(detached);
         assert!(seen.await.is_err());
     }
 
     #[test]
     fn outside_of_a_runtime_it_is_cancelled() {
         let (done, seen) = oneshot::channel::<()>();
-        drop(Kept::new(async move { done.send(()) }));
+        drop(Detached::new(async move { done.send(()) }));
         assert!(seen.blocking_recv().is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! Where records are kept and runs are made: this machine, or a cluster.
+//! The adapters of the engine's ports: to this machine, or to a cluster, where records are kept and runs are made.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -30,8 +30,8 @@ pub(crate) type Refusing = Arc<dyn Fn() -> Option<String> + Send + Sync>;
 /// Work that goes on beside.
 pub(crate) type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// What of a place the rest of the server knows.
-pub(crate) struct Place {
+/// What an engine stands on, and what else the rest of the server knows of where that is.
+pub(crate) struct Adapters {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) runner: Arc<dyn Runner>,
     pub(crate) clock: Arc<dyn Clock>,
@@ -56,7 +56,7 @@ struct Grouped {
     share: Share,
 }
 
-impl Place {
+impl Adapters {
     /// Keeps the catalog up to date, for ever. To be spawned.
     pub(crate) fn keep_catalog(&self, engine: &Engine, refresh: Duration) -> Task {
         let engine = engine.clone();
@@ -76,7 +76,7 @@ impl Place {
         }
     }
 
-    /// The name of the `Broker` that a record is of; that of the place where no `Broker` is served.
+    /// The name of the `Broker` that a record is of; `name`, where no `Broker` is served.
     pub(crate) fn broker(&self) -> Arc<dyn Fn(&Record) -> String + Send + Sync> {
         match &self.group {
             None => {
@@ -132,8 +132,8 @@ impl Leadership {
     }
 }
 
-impl Place {
-    /// This machine.
+impl Adapters {
+    /// To this machine.
     pub(crate) async fn machine(
         config: &Config,
         data_dir: &Path,
@@ -162,7 +162,7 @@ impl Place {
         })
     }
 
-    /// A cluster: what is recorded there under a name.
+    /// To a cluster: to what is recorded there under a name.
     pub(crate) async fn cluster(
         cluster: &Connected,
         broker: &str,
@@ -188,8 +188,8 @@ impl Place {
     }
 }
 
-impl Place {
-    /// A cluster: templates, whose broker runs in this process.
+impl Adapters {
+    /// To a cluster, for templates, whose broker runs in this process.
     pub(crate) async fn templates(
         client: Client,
         namespace: &str,

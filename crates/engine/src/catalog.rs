@@ -10,8 +10,9 @@ use osb::{Catalog, Object, Plan, PlanId, Service, ServiceId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::engine::{Engine, Offering};
+use crate::engine::Engine;
 use crate::ports::{Offer, RunFailure, StoreError};
+use crate::shared::Offering;
 use crate::withdrawn::{Former, keep_plans_in_use, remember};
 
 /// How often it is looked whether this process asks the broker now, and what was ordered of former plans.

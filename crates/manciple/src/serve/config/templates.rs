@@ -7,7 +7,7 @@ use kubernetes::templates::{self, broker};
 use serde::Deserialize;
 use template::translate::Translation;
 
-use super::config::Period;
+use super::Period;
 
 /// Looking costs a call for each object.
 const LEAST_DRIFT_INTERVAL: Duration = Duration::from_secs(1);
