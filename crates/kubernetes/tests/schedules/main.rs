@@ -21,6 +21,8 @@ mod seeds;
 mod skewed;
 #[path = "../support/thief.rs"]
 mod thief;
+#[path = "../support/wait.rs"]
+mod wait;
 
 mod brokers;
 mod chaos;
