@@ -20,9 +20,10 @@ use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 
 use crate::deaths_at::{Point, assert_most, points};
+use crate::place::Place;
 use crate::seeds::log;
 use crate::shape::{Kept, Policy, Shape, output_of};
-use crate::town::{Place, Town, controller};
+use crate::town::{Town, controller};
 use crate::truth::{Conditions, Tally, check};
 use crate::users::{Manner, User};
 

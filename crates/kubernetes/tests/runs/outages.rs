@@ -9,7 +9,7 @@ use tokio::runtime::Builder;
 
 use crate::chaos::schedule;
 use crate::outage::{Outage, until_one_goes_on};
-use crate::town::Place;
+use crate::place::Place;
 
 /// After this long a schedule is in the middle of its runs.
 const MIDDLE: Duration = Duration::from_millis(2500);

@@ -14,11 +14,12 @@ use testkit::plane::ControlPlane;
 use testkit::random::Random;
 use tokio::time::sleep;
 
+use crate::place::Place;
 use crate::platform::{Fleet, User};
 use crate::replica::{Character, Replica};
 use crate::script::question;
 use crate::wait::until;
-use crate::world::{Place, Sells, World, well};
+use crate::world::{Sells, World, well};
 
 /// The longest that anything here takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);

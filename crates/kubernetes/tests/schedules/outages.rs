@@ -16,9 +16,10 @@ use tokio::time::timeout;
 
 use crate::chaos::{Manner, schedule};
 use crate::outage::{Outage, until_one_goes_on};
+use crate::place::Place;
 use crate::replica::{Character, Replica};
 use crate::seeds;
-use crate::world::{BROKER, Place, World, well};
+use crate::world::{BROKER, World, well};
 
 /// After this long a schedule is in the middle of its operations.
 const MIDDLE: Duration = Duration::from_millis(1500);
