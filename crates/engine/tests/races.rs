@@ -21,9 +21,9 @@ use osb::{Action, Backend, Call, ErrorKind, Failure, FailureKind};
 use over::{Otherwise, Over};
 use serde_json::{Value, json};
 use support::{
-    Random, World, asynchronous, bind, binding_id, deprovision, id, offer, provision, unbind,
-    update,
+    World, asynchronous, bind, binding_id, deprovision, id, offer, provision, unbind, update,
 };
+use testkit::random::Random;
 use tokio::time::Instant;
 
 type Meanwhile = Pin<Box<dyn Future<Output = ()> + Send>>;

@@ -19,9 +19,10 @@ use engine::testing::scripted_runner::{Act, fitting_output};
 use osb::{Backend, BindingId, Error, ErrorKind, OperationState, Reply};
 use serde_json::json;
 use support::{
-    Random, World, asynchronous, bind, binding_id, deprovision, id, offer, provision, query,
-    unbind, update,
+    World, asynchronous, bind, binding_id, deprovision, id, offer, provision, query, unbind, update,
 };
+use testkit::number;
+use testkit::random::Random;
 use tokio::sync::watch;
 
 /// How many schedules run when nobody says otherwise.
@@ -29,10 +30,6 @@ const SCHEDULES: u64 = 200;
 
 /// What somebody was told to be carried out: what was asked for, and the operation.
 type Done = (&'static str, String);
-
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok().and_then(|text| text.parse().ok())
-}
 
 #[test]
 fn no_schedule_of_crashes_loses_repeats_or_strands_an_operation() {

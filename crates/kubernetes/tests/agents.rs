@@ -17,11 +17,13 @@ use osb::{Action, BindingId, Output};
 use serde_json::json;
 
 use support::jobs::Jobs;
-use support::packed_agent;
+use support::{packed_agent, wait};
 
 /// No Job is as old as that, and every ConfigMap is.
 const AT_ONCE: Duration = Duration::ZERO;
 const AN_HOUR: Duration = Duration::from_secs(60 * 60);
+/// The longest that anything here takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// What an agent may have resident in an ordinary run, in kB: the aim is 3 MB. It counts against the limit of the broker's
 /// container, which is 16 MiB here. The program takes 1.7 MB of it; the rest is for what a run is given and makes, and for
@@ -51,6 +53,14 @@ async fn agents(jobs: &Jobs) -> Vec<String> {
 async fn done(runner: &JobRunner, run: &Run) -> Output {
     runner.start(run).await.unwrap();
     until_finished(runner, &run.name).await.unwrap()
+}
+
+/// Waits until the broker of a run has begun.
+async fn begun(jobs: &Jobs, run: &Run) {
+    wait::until("its broker does not begin", PATIENCE, async || {
+        if jobs.effects(&run.work.instance_id) == 0 { Err("no effect") } else { Ok(()) }
+    })
+    .await;
 }
 
 /// The same program in other bytes: between the loader and what it carries is room.
@@ -128,9 +138,10 @@ async fn refuse_maps(jobs: &Jobs) {
     let further = json!({"metadata": {"name": "further"}});
     let further: ConfigMap = serde_json::from_value(further).unwrap();
     let dry = PostParams { dry_run: true, ..PostParams::default() };
-    while maps(jobs).create(&dry, &further).await.is_ok() {
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    wait::until("it can be made", PATIENCE, async || {
+        maps(jobs).create(&dry, &further).await.map_or(Ok(()), Err)
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -167,9 +178,10 @@ async fn versions_side_by_side_each_have_their_own_until_no_job_names_it() {
     until_finished(&before, &theirs.name).await.unwrap();
     before.release(&theirs.name).await.unwrap();
     let all: Api<Job> = jobs.cluster.api();
-    while all.get_opt(theirs.name.as_str()).await.unwrap().is_some() {
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    wait::until("its Job stays", PATIENCE, async || {
+        all.get_opt(theirs.name.as_str()).await.unwrap().map_or(Ok(()), Err)
+    })
+    .await;
     assert_eq!(runner.tidy_agents(AN_HOUR).await.unwrap(), 1, "its next run may be under way");
     assert_eq!(agents(&jobs).await, both);
     assert_eq!(runner.tidy_agents(AT_ONCE).await.unwrap(), 0);
@@ -213,9 +225,7 @@ async fn it_needs_no_file_of_the_image_and_no_more_memory_than_it_had() {
     let runner = open(&jobs).await;
     let run = run(Behaviour::Sleeps, "it");
     runner.start(&run).await.unwrap();
-    while jobs.effects(&run.work.instance_id) == 0 {
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    begun(&jobs, &run).await;
     let agents = agents_in(&jobs, &run).await;
     let resident: Vec<_> = agents.iter().filter_map(|agent| memory(agent, "VmRSS:")).collect();
     println!("resident: {resident:?} kB");
@@ -260,9 +270,7 @@ async fn resident_at_most(broker: &str) -> Option<u64> {
     run.work.action = Action::Bind;
     run.work.binding_id = Some(BindingId::new("binding").unwrap());
     runner.start(&run).await.unwrap();
-    while jobs.effects(&run.work.instance_id) == 0 {
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    begun(&jobs, &run).await;
     let agents = agents_in(&jobs, &run).await;
     assert!(!is_node_here() || !agents.is_empty(), "no agent is seen in the pod");
     jobs.put("go");

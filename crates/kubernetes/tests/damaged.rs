@@ -1,6 +1,9 @@
 //! Records that cannot be read, of a release that knew more or written to by hand, on a real API server: they are there
 //! all the same, are named, and can be purged.
 
+#[path = "support/wait.rs"]
+mod wait;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +19,8 @@ use kubernetes::{JobRunner, JobSettings, KubernetesStore, Settings, definitions,
 use osb::ErrorKind;
 use serde_json::{Value, json};
 use testkit::plane::ControlPlane;
-use tokio::time::{Instant, sleep};
+
+use wait::until;
 
 const PLACE: &str = "n";
 const BROKER: &str = "b";
@@ -83,14 +87,6 @@ async fn open(client: &Client) -> Arc<KubernetesStore> {
     Arc::new(KubernetesStore::open(client.clone(), settings).await.unwrap())
 }
 
-async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    let begun = Instant::now();
-    while !holds().await {
-        assert!(begun.elapsed() < PATIENCE, "{what}");
-        sleep(Duration::from_millis(20)).await;
-    }
-}
-
 fn bindings(of: Option<&Key>, filter: Filter) -> Query {
     let instance = of.map(|key| key.instance().clone());
     Query { kind: Records::Bindings, instance, filter, after: None, limit: 10 }
@@ -128,8 +124,10 @@ async fn one_that_cannot_be_read_is_listed_stands_in_the_way_and_can_be_purged()
     // Somebody who deletes it is told why it stays.
     let name = names::resource(BROKER, &binding);
     town.all(&binding).delete(&name, &DeleteParams::default()).await.unwrap();
-    until("that it was deleted is not known", async || {
-        after.outstanding().iter().any(|change| change.unwanted && change.key == binding)
+    until("that it was deleted is not known", PATIENCE, async || {
+        let all = after.outstanding();
+        let is_known = all.iter().any(|change| change.unwanted && change.key == binding);
+        if is_known { Ok(()) } else { Err(all) }
     })
     .await;
     let engine = town.engine(&after).await;
@@ -139,14 +137,15 @@ async fn one_that_cannot_be_read_is_listed_stands_in_the_way_and_can_be_purged()
     assert_eq!(refused.kind, ErrorKind::Unprocessable, "it has a binding: {refused}");
 
     engine.purge(&binding).await.unwrap();
-    until("its resource stays", async || {
-        town.all(&binding).get_opt(&name).await.unwrap().is_none()
+    until("its resource stays", PATIENCE, async || {
+        town.all(&binding).get_opt(&name).await.unwrap().map_or(Ok(()), Err)
     })
     .await;
     assert!(after.read(&binding).await.unwrap().is_none());
     engine.purge(&instance).await.unwrap();
-    until("the other does not hear of it", async || {
-        town.before.scan(&bindings(None, Filter::All)).await.unwrap().is_empty()
+    until("the other does not hear of it", PATIENCE, async || {
+        let page = town.before.scan(&bindings(None, Filter::All)).await.unwrap();
+        if page.is_empty() { Ok(()) } else { Err(page) }
     })
     .await;
 }
@@ -177,8 +176,9 @@ async fn one_that_does_not_say_which_it_is_is_named_by_its_resource_and_forgotte
     assert_eq!(page.len(), 1, "{page:?}");
     town.patch(&binding, &json!({"metadata": {"finalizers": null}})).await;
     town.all(&binding).delete(&name, &DeleteParams::default()).await.unwrap();
-    until("it is never forgotten", async || {
-        town.before.scan(&bindings(None, Filter::All)).await.unwrap().is_empty()
+    until("it is never forgotten", PATIENCE, async || {
+        let page = town.before.scan(&bindings(None, Filter::All)).await.unwrap();
+        if page.is_empty() { Ok(()) } else { Err(page) }
     })
     .await;
     engine.purge(&instance).await.unwrap();

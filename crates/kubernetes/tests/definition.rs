@@ -3,6 +3,8 @@
 #[allow(dead_code, reason = "shared with those of budgets")]
 #[path = "support/calls.rs"]
 mod calls;
+#[path = "support/wait.rs"]
+mod wait;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -107,16 +109,12 @@ async fn a_definition_that_drops_what_we_write_is_replaced_where_that_is_wanted(
     let town = Town::with(&[foreign()], true).await;
     let spec = json!({"trigger": {"strategy": "once"}, "template": {"spec": {"template": pod()}}});
     let all = town.create(Dialect::QuarksJob, spec).await;
-    let begun = Instant::now();
-    loop {
+    let status = wait::until("it is never over", Duration::from_secs(60), async || {
         let status = all.get("a").await.unwrap().data["status"].clone();
-        if status["history"][0]["succeeded"] == true {
-            assert_eq!(status["completed"], true);
-            break;
-        }
-        assert!(begun.elapsed() < Duration::from_secs(60), "it is never over: {status}");
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
+        if status["history"][0]["succeeded"] == true { Ok(status) } else { Err(status) }
+    })
+    .await;
+    assert_eq!(status["completed"], true);
     assert_eq!(town.calls.take().iter().filter(|call| *call == "POST jobs").count(), 1);
 }
 
@@ -152,18 +150,14 @@ async fn one_that_follows_more_pods_than_can_be_remembered_says_what_to_do() {
         "trigger": {"strategy": "podstate", "podstate": podstate}, "template": pod(),
     });
     let all = town.create(Dialect::ExtendedJob, spec).await;
-    let begun = Instant::now();
     let remedy = format!(
         "{MANY} pods are followed, and each has to be remembered: have spec.trigger.podstate.selector select fewer"
     );
-    loop {
+    wait::until("it does not say so", Duration::from_secs(180), async || {
         let status = all.get("a").await.unwrap().data["status"].to_string();
-        if status.contains(&remedy) {
-            break;
-        }
-        assert!(begun.elapsed() < Duration::from_secs(180), "it does not say so: {status}");
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
+        if status.contains(&remedy) { Ok(()) } else { Err(status) }
+    })
+    .await;
     assert!(!town.calls.take().iter().any(|call| call == "POST jobs"));
 }
 

@@ -3,6 +3,7 @@
 mod support;
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use engine::ports::{RunState, Runner};
 use engine::testing::runner_contract::{BROKER, Behaviour, run, until};
@@ -11,6 +12,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::json;
 
 use support::jobs::Jobs;
+use support::wait;
 
 /// The ids of the keys that the Secret has, with `newest`.
 async fn keys(jobs: &Jobs) -> BTreeSet<String> {
@@ -46,14 +48,11 @@ async fn age(jobs: &Jobs) {
 }
 
 async fn keys_become(jobs: &Jobs, wanted: impl Fn(&BTreeSet<String>) -> bool) -> BTreeSet<String> {
-    for _ in 0..1200 {
+    wait::until("the keys stay", Duration::from_secs(60), async || {
         let keys = keys(jobs).await;
-        if wanted(&keys) {
-            return keys;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-    }
-    panic!("the keys stay {:?}", keys(jobs).await);
+        if wanted(&keys) { Ok(keys) } else { Err(keys) }
+    })
+    .await
 }
 
 async fn succeeds(runner: &dyn Runner, run: &engine::ports::Run) {

@@ -4,6 +4,8 @@
 #[allow(dead_code, reason = "shared with the schedules")]
 #[path = "support/attempts.rs"]
 mod attempts;
+#[path = "support/place.rs"]
+mod place;
 #[allow(dead_code, reason = "shared with the schedules")]
 #[path = "schedules/world.rs"]
 mod world;
@@ -25,8 +27,9 @@ use testkit::kubelet::{Act, NODE, Script, make_node};
 use testkit::plane::ControlPlane;
 use tokio::time::{Instant, sleep};
 
+use place::Place;
 use testkit::processor::Processor;
-use world::{BROKER, Place, Sells, World};
+use world::{BROKER, Sells, World};
 
 /// What Kubernetes knows is named within this time.
 const SOON: Duration = Duration::from_secs(10);

@@ -21,6 +21,10 @@ use osb::Sensitive;
 use serde_json::{Value, json};
 
 use support::Cluster;
+use support::wait::until;
+
+/// The longest that anything here takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// A broker of its own in a namespace that all share.
 struct Broker {
@@ -210,7 +214,10 @@ async fn what_is_made_outlives_a_secret_of_a_former_life_that_is_about_to_be_col
     assert_eq!(owners.iter().map(|owner| &owner.uid).collect::<Vec<_>>(), [&uid]);
     let maps = cluster.api::<ConfigMap>();
     maps.create(&PostParams::default(), &beside).await.unwrap();
-    until("it is not collected", async || maps.get_opt(&name).await.unwrap().is_none()).await;
+    until("it is not collected", PATIENCE, async || {
+        maps.get_opt(&name).await.unwrap().map_or(Ok(()), Err)
+    })
+    .await;
     let found = open().await.unwrap().read(&sample("again").key).await.unwrap().unwrap();
     assert_eq!(found.record.made.state, state(10));
     cluster.remove().await;
@@ -233,16 +240,6 @@ async fn kept(store: &KubernetesStore, resources: &Api<DynamicObject>, id: &str)
     let all = resources.list(&ListParams::default()).await.unwrap().items;
     let of = |it: &DynamicObject| it.data["spec"]["instanceID"] == id;
     all.into_iter().find(of).and_then(|it| it.metadata.name).unwrap()
-}
-
-/// Waits until something is so that has to become so.
-async fn until<F: Future<Output = bool>>(what: &str, mut so: impl FnMut() -> F) {
-    let all = async {
-        while !so().await {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(180), all).await.unwrap_or_else(|_| panic!("{what}"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -271,15 +268,19 @@ async fn what_people_do_to_resources_is_not_done_to_what_they_do_not_name() {
         let name = kept(&store, &resources, instance).await;
         let bare = Patch::Merge(json!({"metadata": {"labels": labels}}));
         resources.patch(&name, &PatchParams::default(), &bare).await.unwrap();
-        until("its labels are not put back", async || {
+        until("its labels are not put back", PATIENCE, async || {
             let labels = resources.get(&name).await.unwrap().metadata.labels.unwrap_or_default();
-            [names::BROKER, names::INSTANCE].iter().all(|label| labels.contains_key(*label))
+            let ours = [names::BROKER, names::INSTANCE];
+            let are_there = ours.iter().all(|label| labels.contains_key(*label));
+            if are_there { Ok(()) } else { Err(labels) }
         })
         .await;
         // It is heard of again.
         resources.delete(&name, &DeleteParams::default()).await.unwrap();
-        until("nobody hears that it was deleted", async || {
-            store.outstanding().iter().any(|it| it.key == sample(instance).key && it.unwanted)
+        until("nobody hears that it was deleted", PATIENCE, async || {
+            let all = store.outstanding();
+            let is_heard = all.iter().any(|it| it.key == sample(instance).key && it.unwanted);
+            if is_heard { Ok(()) } else { Err(all) }
         })
         .await;
     }
@@ -316,20 +317,20 @@ async fn in_a_namespace_that_is_deleted_what_is_over_goes_without_a_tombstone() 
     let key = sample("i").key;
     let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(cluster.client.clone());
     namespaces.delete(&cluster.namespace, &DeleteParams::background()).await.unwrap();
-    until("it does not begin to go", async || {
+    until("it does not begin to go", PATIENCE, async || {
         let namespace = namespaces.get(&cluster.namespace).await.unwrap();
-        namespace.metadata.deletion_timestamp.is_some()
+        if namespace.metadata.deletion_timestamp.is_some() { Ok(()) } else { Err(namespace) }
     })
     .await;
     // Kubernetes deletes it in between.
-    until("it holds its namespace", async || {
+    until("it holds its namespace", PATIENCE, async || {
         if let Some(found) = store.read(&key).await.unwrap() {
             let mut over = (*found.record).clone();
             over.lifecycle = Lifecycle::Deleted;
             let _ = store.write(Arc::new(over), Some(&found.version)).await;
         }
         store.bury(&key).await.unwrap();
-        resources.get_opt(&name).await.unwrap().is_none()
+        resources.get_opt(&name).await.unwrap().map_or(Ok(()), Err)
     })
     .await;
 }
@@ -353,9 +354,9 @@ async fn labels_that_were_taken_away_while_nobody_watched_are_put_back() {
     resources.create(&PostParams::default(), &copy).await.unwrap();
 
     let store = open().await.unwrap();
-    until("it is in no list", async || {
+    until("it is in no list", PATIENCE, async || {
         let all = store.plans_in_use().await.unwrap();
-        !all.is_empty()
+        if all.is_empty() { Err(all) } else { Ok(()) }
     })
     .await;
     assert!(resources.get("a-copy").await.unwrap().metadata.labels.is_none());

@@ -3,9 +3,10 @@
 mod support;
 
 use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
+use support::said::Said;
 use support::town::Town;
 use support::{Served, within};
 use testkit::cluster;
@@ -57,23 +58,6 @@ impl Hall {
             row.contains(words).then_some(())
         };
         assert!(within(60, row).is_some(), "{words}: {:?}", self.job(&["list"]));
-    }
-}
-
-#[derive(Debug)]
-struct Said {
-    code: Option<i32>,
-    stdout: String,
-    stderr: String,
-}
-
-impl From<Output> for Said {
-    fn from(output: Output) -> Self {
-        Self {
-            code: output.status.code(),
-            stdout: String::from_utf8(output.stdout).unwrap(),
-            stderr: String::from_utf8(output.stderr).unwrap(),
-        }
     }
 }
 

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use engine::failpoint::POINTS;
 use support::platform::Platform;
 use support::{Served, Site, for_seconds};
+use testkit::number;
 use testkit::random::Random;
 
 /// Writes a line for every piece of work that it begins; its credentials name the operation. What is of the
@@ -34,10 +35,6 @@ bind) echo "{\"credentials\":{\"password\":\"secret-of-$OSB_OPERATION_ID\"}}" ;;
 *) echo '{}' ;;
 esac
 "#;
-
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok().and_then(|text| text.parse().ok())
-}
 
 /// The seeds, in as many tests as there are threads to run them.
 fn schedules(part: u64, parts: u64) {

@@ -3,10 +3,11 @@
 
 mod support;
 
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Mutex;
 
 use serde_json::{Value, json};
+use support::said::Said;
 use support::town::Town;
 use support::{Served, within};
 use testkit::cluster;
@@ -21,23 +22,6 @@ struct Shop {
     _controller: Served,
     /// All that was ever printed.
     said: Mutex<String>,
-}
-
-#[derive(Debug)]
-struct Said {
-    code: Option<i32>,
-    stdout: String,
-    stderr: String,
-}
-
-impl From<Output> for Said {
-    fn from(output: Output) -> Self {
-        Self {
-            code: output.status.code(),
-            stdout: String::from_utf8(output.stdout).unwrap(),
-            stderr: String::from_utf8(output.stderr).unwrap(),
-        }
-    }
 }
 
 impl Shop {

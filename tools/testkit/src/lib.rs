@@ -2,6 +2,7 @@
 //!
 //! - [`cluster`]: where the test cluster is.
 //! - [`kubelet`]: runs pods that run nothing.
+//! - [`number`]: what whoever runs a test says of it.
 //! - [`plane`]: a control plane of a test's own.
 //! - [`postgres`]: a real PostgreSQL server for the length of a test.
 //! - [`processor`]: a clock without what nobody had a processor for.
@@ -10,6 +11,7 @@
 //! - [`skipped`]: for a test that cannot be tried here.
 
 pub mod cluster;
+mod environment;
 #[cfg(feature = "plane")]
 pub mod kubelet;
 #[cfg(feature = "plane")]
@@ -21,4 +23,5 @@ pub mod proxy;
 pub mod random;
 mod skip;
 
+pub use environment::number;
 pub use skip::skipped;

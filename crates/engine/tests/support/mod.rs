@@ -17,22 +17,6 @@ use osb::{
 };
 use serde_json::{Value, json};
 
-/// A generator that is the same everywhere: xorshift64*.
-pub(crate) struct Random(u64);
-
-impl Random {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
-    }
-
-    pub(crate) fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) % limit
-    }
-}
-
 #[derive(Default)]
 pub(crate) struct World {
     pub(crate) store: Arc<MemoryStore>,

@@ -20,11 +20,14 @@ use serde_json::json;
 
 use kubernetes::JobRunner;
 use support::jobs::Jobs;
+use support::wait;
 use testkit::processor::Processor;
 use testkit::proxy::Plan;
 
 /// What Kubernetes knows is named within this time.
 const SOON: Duration = Duration::from_secs(10);
+/// The longest that anything else takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(180);
 
 const BROKER: &str = r#"#!/bin/sh
 digest() { printf %s "$1" | sha256sum | cut -c1-64; }
@@ -73,9 +76,11 @@ async fn begun(jobs: &Jobs, plan: &str) -> (Arc<dyn Runner>, Run) {
     let is_running = |pod: &Pod| {
         pod.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Running"))
     };
-    while !jobs.pods_of(&run.name).await.iter().all(is_running) {
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    wait::until("its pod does not run", PATIENCE, async || {
+        let pods = jobs.pods_of(&run.name).await;
+        if pods.iter().all(is_running) { Ok(()) } else { Err(pods) }
+    })
+    .await;
     (runner, run)
 }
 
@@ -205,13 +210,16 @@ async fn a_result_that_was_seen_outlives_its_pod() {
         runner.start(&run).await.unwrap();
         let state = until_over(&*runner, &run.name).await;
         // One that is deleted before the Job controller has counted it was taken away.
-        while !has_ended(&jobs, &run.name).await {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        wait::until("its Job does not say how it ended", PATIENCE, async || {
+            if has_ended(&jobs, &run.name).await { Ok(()) } else { Err("not yet") }
+        })
+        .await;
         jobs.delete_pods_of(&run.name, &DeleteParams::default()).await;
-        while !jobs.pods_of(&run.name).await.is_empty() {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+        wait::until("its pod stays", PATIENCE, async || {
+            let pods = jobs.pods_of(&run.name).await;
+            if pods.is_empty() { Ok(()) } else { Err(pods) }
+        })
+        .await;
         tokio::time::sleep(Duration::from_secs(2)).await;
         assert_eq!(runner.observe(&run.name).await.unwrap(), state);
         let words = "was deleted before its report was read";
@@ -385,9 +393,10 @@ async fn a_pod_that_outlives_its_job_is_followed_to_its_end() {
     let (runner, run) = begun(&jobs, "slow").await;
     let jobs_api = jobs.cluster.api::<Job>();
     jobs_api.delete(run.name.as_str(), &DeleteParams::orphan()).await.unwrap();
-    while jobs_api.get_opt(run.name.as_str()).await.unwrap().is_some() {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    wait::until("its Job stays", PATIENCE, async || {
+        jobs_api.get_opt(run.name.as_str()).await.unwrap().map_or(Ok(()), Err)
+    })
+    .await;
     for runner in [&runner, &jobs.open().await] {
         let state = until_over(&**runner, &run.name).await;
         assert!(matches!(state, RunState::Finished(Ok(_))), "{state:?}");

@@ -1,14 +1,13 @@
 //! A node whose kubelet says nothing.
 
-use std::time::Duration;
-
 use engine::names::RunName;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 
 use super::support::jobs::Jobs;
-use super::{jobs, started, until_lost, until_said};
+use super::support::wait;
+use super::{PATIENCE, jobs, started, until_lost, until_said};
 
 /// A node that nobody's kubelet stands for: its controller gives it up after 40 s.
 #[tokio::test]
@@ -20,12 +19,10 @@ async fn a_node_that_is_not_heard_of_is_named() {
     let (runner, run) = started(&jobs, "succeeds").await;
     node.run_pod(&jobs, &run.name).await;
     let nodes: Api<Node> = Api::all(jobs.cluster.client.clone());
-    for _ in 0..1800 {
-        if node.is_given_up(&nodes).await {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    wait::until("nobody gives it up", PATIENCE, async || {
+        if node.is_given_up(&nodes).await { Ok(()) } else { Err("not yet") }
+    })
+    .await;
     until_said(&*runner, &run.name, &format!("the node {} is not heard of", node.name)).await;
     // Who takes the pod away says that it is gone.
     let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
@@ -68,16 +65,14 @@ impl Silent {
 
     /// Says of the pod what a kubelet would.
     async fn run_pod(&self, jobs: &Jobs, run: &RunName) {
-        let pod = loop {
+        let pod = wait::until("no node takes its pod", PATIENCE, async || {
             let pods = jobs.pods_of(run).await;
             let placed = pods
                 .iter()
                 .find(|pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some()));
-            if let Some(pod) = placed {
-                break pod.metadata.name.clone().unwrap();
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        };
+            placed.map(|pod| pod.metadata.name.clone().unwrap()).ok_or("none")
+        })
+        .await;
         let now = now_as_text();
         let condition = |type_| json!({"type": type_, "status": "True", "lastTransitionTime": now});
         let conditions = ["Initialized", "Ready", "ContainersReady", "PodScheduled"].map(condition);

@@ -9,7 +9,8 @@ use kube::api::{Api, Patch, PatchParams, PostParams};
 use kubernetes::Delivery;
 use serde_json::json;
 
-use super::{assert_stays, jobs, started, until_failed, until_said};
+use super::support::wait;
+use super::{PATIENCE, assert_stays, jobs, started, until_failed, until_said};
 
 #[tokio::test]
 async fn a_missing_image_is_named_and_the_run_can_be_cancelled() {
@@ -78,9 +79,12 @@ async fn a_quota_that_is_used_up_is_named_and_waited_for() {
         json!({"metadata": {"name": "few"}, "spec": {"hard": {"pods": "0"}}}),
     );
     quotas.create(&PostParams::default(), &quota.unwrap()).await.unwrap();
-    while quotas.get("few").await.unwrap().status.and_then(|status| status.hard).is_none() {
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    wait::until("nobody counts", PATIENCE, async || {
+        let status = quotas.get("few").await.unwrap().status;
+        let is_counted = status.as_ref().is_some_and(|status| status.hard.is_some());
+        if is_counted { Ok(()) } else { Err(status) }
+    })
+    .await;
     let (runner, run) = started(&jobs, "succeeds").await;
     until_said(&*runner, &run.name, "exceeded quota: few").await;
     let more = Patch::Merge(json!({"spec": {"hard": {"pods": "9"}}}));

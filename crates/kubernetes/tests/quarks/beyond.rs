@@ -7,7 +7,8 @@ use kube::api::{DeleteParams, PostParams};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use super::harness::{Town, pod, spec};
+use super::harness::{PATIENCE, Town, pod, spec};
+use super::support::wait;
 
 /// Writes this as the output `o.json`.
 fn writes(json: &str) -> Value {
@@ -273,13 +274,10 @@ async fn a_plain_secret_goes_with_its_quarksjob_where_the_spec_says_so() {
     town.trigger("a", "now").await;
     town.ended("a", 4).await;
     town.jobs().delete("a", &DeleteParams::default()).await.unwrap();
-    for _ in 0..600 {
-        if town.secret("s").await.is_none() {
-            return;
-        }
-        sleep(Duration::from_millis(300)).await;
-    }
-    panic!("the Secret stays");
+    wait::until("the Secret stays", PATIENCE, async || {
+        town.secret("s").await.map(|secret| secret.metadata).map_or(Ok(()), Err)
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -442,14 +440,12 @@ async fn a_run_that_failed_ends_though_something_that_was_put_into_its_pod_goes_
     assert_eq!((&run["succeeded"], &run["reason"]), (&json!(false), &json!("Failed")));
     assert_eq!(run["message"], "container c exited with 3");
     assert_eq!(town.data("s").await["why"], "so", "what it left is kept");
-    for _ in 0..600 {
+    wait::until("its Job never ends", PATIENCE, async || {
         let jobs = town.batch_jobs().await;
         let ended =
             jobs[0].status.as_ref().and_then(|it| it.conditions.clone()).unwrap_or_default();
-        if ended.iter().any(|it| it.type_ == "Failed" && it.status == "True") {
-            return;
-        }
-        sleep(Duration::from_millis(300)).await;
-    }
-    panic!("its Job never ends");
+        let has_failed = ended.iter().any(|it| it.type_ == "Failed" && it.status == "True");
+        if has_failed { Ok(()) } else { Err(ended) }
+    })
+    .await;
 }

@@ -2,23 +2,20 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use kube::client::Body;
 use kubernetes::quarks::Counts;
-use tokio::time::sleep;
 
-use super::harness::{Town, pod, spec};
+use super::harness::{PATIENCE, Town, pod, spec};
+use super::support::wait;
 
 /// Waits until it is counted so.
 async fn counted(town: &Town, expected: Counts) {
-    for _ in 0..1800 {
-        if town.counts() == expected {
-            return;
-        }
-        sleep(Duration::from_millis(100)).await;
-    }
-    assert_eq!(town.counts(), expected);
+    wait::until(&format!("not {expected:?}"), PATIENCE, async || {
+        let counts = town.counts();
+        if counts == expected { Ok(()) } else { Err(counts) }
+    })
+    .await;
 }
 
 const NONE: Counts =

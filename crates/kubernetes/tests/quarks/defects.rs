@@ -8,7 +8,8 @@ use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
-use super::harness::{Town, pod, spec};
+use super::harness::{PATIENCE, Town, pod, spec};
+use super::support::wait;
 
 const WELL: &str = r#"echo '{"k": "v"}' > /mnt/quarks/o.json"#;
 
@@ -94,10 +95,12 @@ async fn completed(town: &Town, metadata: &Value) {
     let job: Job = serde_json::from_value(job).unwrap();
     let name = metadata["name"].as_str().unwrap();
     jobs.create(&PostParams::default(), &job).await.unwrap();
-    let is_complete = |job: Job| job.status.and_then(|it| it.succeeded) == Some(1);
-    while !is_complete(jobs.get(name).await.unwrap()) {
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-    }
+    let is_complete = |job: &Job| job.status.as_ref().and_then(|it| it.succeeded) == Some(1);
+    wait::until(&format!("{name} is never complete"), PATIENCE, async || {
+        let job = jobs.get(name).await.unwrap();
+        if is_complete(&job) { Ok(()) } else { Err(job) }
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -228,12 +231,11 @@ async fn d18_nothing_in_a_pod_may_read_or_write_secrets_and_no_token_is_put_ther
             let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
             phase == Some("Running")
         };
-        let pod = loop {
-            match town.pods().await.pop() {
-                Some(pod) if is_running(&pod) => break pod,
-                _ => tokio::time::sleep(std::time::Duration::from_millis(100)).await,
-            }
-        };
+        let pod = wait::until("it never runs", PATIENCE, async || match town.pods().await.pop() {
+            Some(pod) if is_running(&pod) => Ok(pod),
+            pod => Err(pod),
+        })
+        .await;
         let made = serde_json::to_value(pod.spec.as_ref().unwrap()).unwrap();
         assert_eq!(made["serviceAccountName"], "default", "its account is as the template has it");
         let text = made.to_string();
@@ -345,9 +347,11 @@ async fn what_ends_well_because_its_pod_or_its_job_is_given_up_has_failed() {
         }
         if is_away {
             // All of it is over, its containers too, before anybody looks.
-            while town.pods().await.len() < 4 {
-                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-            }
+            wait::until("not all four have a pod", PATIENCE, async || {
+                let pods = town.pods().await;
+                if pods.len() < 4 { Err(pods) } else { Ok(()) }
+            })
+            .await;
             town.kill();
             tokio::time::sleep(std::time::Duration::from_secs(12)).await;
             town.start().await;

@@ -1,13 +1,14 @@
 //! QuarksJobs that are deleted while they run: nothing is left of them, and nothing comes after.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use super::harness::{LOOK, PATIENCE, Town, pod, spec};
+use super::harness::{PATIENCE, Town, pod, spec};
+use super::support::wait;
 
 /// Ends well with its output when it is told to end: the worst moment to leave some.
 const LATE: &str = r#"
@@ -61,12 +62,11 @@ async fn written(town: &Town) -> Vec<String> {
 async fn nothing_is_left(town: &Town) {
     town.no_jobs().await;
     town.nothing_runs().await;
-    for _ in 0..900 {
-        if written(town).await.is_empty() {
-            break;
-        }
-        sleep(Duration::from_millis(200)).await;
-    }
+    wait::until("a Secret stays", PATIENCE, async || {
+        let written = written(town).await;
+        if written.is_empty() { Ok(()) } else { Err(written) }
+    })
+    .await;
     for _ in 0..20 {
         assert_eq!(written(town).await, [""; 0], "a Secret stays, or comes after");
         sleep(Duration::from_millis(250)).await;
@@ -92,9 +92,11 @@ async fn one_that_is_deleted_in_mid_run_leaves_nothing_that_goes_on_or_is_its_ow
     let runs = |it: &k8s_openapi::api::core::v1::Pod| {
         it.status.as_ref().is_some_and(|it| it.phase.as_deref() == Some("Running"))
     };
-    while town.pods().await.iter().filter(|it| runs(it)).count() < 4 {
-        sleep(Duration::from_millis(200)).await;
-    }
+    wait::until("not all four run", PATIENCE, async || {
+        let pods = town.pods().await;
+        if pods.iter().filter(|it| runs(it)).count() < 4 { Err(pods) } else { Ok(()) }
+    })
+    .await;
     // The trap has to be there before it is sprung.
     sleep(Duration::from_secs(1)).await;
     for (way, params) in &ways {
@@ -117,11 +119,11 @@ async fn a_secret_that_is_not_its_own_stays_when_it_is_deleted() {
         town.ended(way, 1).await;
         town.jobs().delete(way, params).await.unwrap();
     }
-    let begun = Instant::now();
-    while !town.jobs().list(&Default::default()).await.unwrap().items.is_empty() {
-        assert!(begun.elapsed() < PATIENCE, "they stay");
-        sleep(LOOK).await;
-    }
+    wait::until("they stay", PATIENCE, async || {
+        let left = town.jobs().list(&Default::default()).await.unwrap().items;
+        if left.is_empty() { Ok(()) } else { Err(left) }
+    })
+    .await;
     sleep(Duration::from_secs(5)).await;
     assert_eq!(written(&town).await, ["back", "front"]);
 }
@@ -137,9 +139,11 @@ async fn one_that_is_deleted_while_no_controller_runs_leaves_nothing_and_another
     for name in ["a", "b"] {
         town.one_runs(name).await;
     }
-    while town.batch_jobs().await.len() < 3 {
-        sleep(Duration::from_millis(100)).await;
-    }
+    wait::until("its next Job is not there", PATIENCE, async || {
+        let jobs = town.batch_jobs().await;
+        if jobs.len() < 3 { Err(jobs) } else { Ok(()) }
+    })
+    .await;
     sleep(Duration::from_secs(1)).await;
     town.kill();
     town.jobs().delete("a", &DeleteParams::background()).await.unwrap();

@@ -6,8 +6,9 @@ use http::Response;
 use kube::client::Body;
 use serde_json::{Value, json};
 
-use super::harness::Town;
+use super::harness::{PATIENCE, Town};
 use super::output::{WELL, makes};
+use super::support::wait;
 
 /// The cluster, as an API server of this version, which makes no Job: whoever asks it to leaves what it asked for.
 fn of_version(town: &Town, minor: &str, asked: &Arc<Mutex<Vec<Value>>>) -> kube::Client {
@@ -47,12 +48,10 @@ async fn the_sidecar_is_a_native_one_where_the_server_says_that_it_has_them() {
         let client = of_version(&town, minor, &asked);
         town.start_with(client).await;
         town.create("a", makes(WELL, json!({"name": "made"}))).await;
-        let job = loop {
-            if let Some(job) = asked.lock().unwrap().first() {
-                break job.clone();
-            }
-            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-        };
+        let job = wait::until("nobody makes a Job", PATIENCE, async || {
+            asked.lock().unwrap().first().cloned().ok_or("not one")
+        })
+        .await;
         let pod = &job["spec"]["template"]["spec"];
         let sidecar = |place: &str| {
             let all = pod[place].as_array().cloned().unwrap_or_default();

@@ -6,7 +6,8 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use serde_json::{Value, json};
 
-use super::harness::{Town, pod, spec};
+use super::harness::{PATIENCE, Town, pod, spec};
+use super::support::wait;
 
 const WELL: &str = r#"echo '{"k": "v"}' > /mnt/quarks/o.json"#;
 
@@ -58,10 +59,12 @@ async fn what_looks_like_the_job_of_a_run_is_none_unless_it_was_made_as_one() {
         copied(&town, &job, name, annotations).await;
     }
     for (name, _) in &forgeries {
-        let is_over = |job: Job| job.status.is_some_and(|it| it.succeeded.or(it.failed).is_some());
-        while !is_over(jobs.get(name).await.unwrap()) {
-            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-        }
+        wait::until(&format!("{name} is never over"), PATIENCE, async || {
+            let status = jobs.get(name).await.unwrap().status;
+            let ended = status.as_ref().and_then(|it| it.succeeded.or(it.failed));
+            if ended.is_some() { Ok(()) } else { Err(status) }
+        })
+        .await;
     }
     town.trigger("a", "now").await;
     assert_eq!(town.ended("a", 2).await["succeeded"], true, "it goes on");
@@ -109,9 +112,10 @@ async fn a_run_that_goes_on_when_its_key_is_lost_ends_and_says_so() {
     let mut town = Town::new("proofless").await;
     town.create("a", spec("once", &pod("sleep 600"))).await;
     let jobs: Api<Job> = town.cluster.api();
-    while jobs.list(&ListParams::default()).await.unwrap().items.is_empty() {
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-    }
+    wait::until("it has no run", PATIENCE, async || {
+        town.batch_jobs().await.pop().map(drop).ok_or("no Job")
+    })
+    .await;
     town.kill();
     let secrets: Api<Secret> = town.cluster.api();
     for secret in secrets.list(&ListParams::default()).await.unwrap() {
@@ -132,9 +136,11 @@ async fn a_run_that_goes_on_when_its_key_is_lost_ends_and_says_so() {
         let annotations = town.jobs().get("a").await.unwrap().metadata.annotations;
         annotations.unwrap_or_default().remove("manciple.dev/runs").unwrap_or_default()
     };
-    while !record().await.contains(r#""id":2"#) {
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-    }
+    wait::until("its second run is not recorded", PATIENCE, async || {
+        let record = record().await;
+        if record.contains(r#""id":2"#) { Ok(()) } else { Err(record) }
+    })
+    .await;
     assert!(record().await.contains(r#""id":2,"trigger":"now""#), "{}", record().await);
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret};
@@ -11,13 +11,11 @@ use kubernetes::quarks::{Controller, Counts, Dialect, Monitored, Settings, WORKE
 use kubernetes::{Client, Lead};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
-use tokio::time::sleep;
 
-use super::support::{Cluster, packed_agent};
+use super::support::{Cluster, packed_agent, wait};
 
 /// The longest that anything here takes on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
-pub(crate) const LOOK: Duration = Duration::from_millis(200);
 
 pub(crate) struct Town {
     pub(crate) cluster: Cluster,
@@ -132,15 +130,11 @@ impl Town {
         what: &str,
         holds: impl Fn(&Value) -> bool,
     ) -> Value {
-        let begin = Instant::now();
-        loop {
+        wait::until(&format!("{name} is never {what}"), PATIENCE, async || {
             let object = self.get(name).await;
-            if holds(&object) {
-                return object;
-            }
-            assert!(begin.elapsed() < PATIENCE, "{name} is never {what}: {object:#}");
-            sleep(LOOK).await;
-        }
+            if holds(&object) { Ok(object) } else { Err(object) }
+        })
+        .await
     }
 
     /// Waits until the run of this number has ended; how.
@@ -188,42 +182,46 @@ impl Town {
 
     /// Waits until no Job is there.
     pub(crate) async fn no_jobs(&self) {
-        let begin = Instant::now();
-        while !self.batch_jobs().await.is_empty() {
-            assert!(begin.elapsed() < PATIENCE, "Jobs stay");
-            sleep(LOOK).await;
-        }
+        wait::until("Jobs stay", PATIENCE, async || {
+            let jobs = self.batch_jobs().await;
+            if jobs.is_empty() { Ok(()) } else { Err(jobs) }
+        })
+        .await;
     }
 
     pub(crate) async fn pods(&self) -> Vec<Pod> {
         self.list().await
     }
 
+    /// Waits until there is a pod.
+    pub(crate) async fn has_a_pod(&self) {
+        wait::until("there is no pod", PATIENCE, async || {
+            self.pods().await.pop().map(drop).ok_or("not one")
+        })
+        .await;
+    }
+
     /// Waits until a pod of this one runs.
     pub(crate) async fn one_runs(&self, name: &str) {
-        let begin = Instant::now();
         let of = ListParams::default().labels(&format!("quarks.cloudfoundry.org/qjob-name={name}"));
         let runs = |pod: &Pod| {
             pod.status.as_ref().is_some_and(|it| it.phase.as_deref() == Some("Running"))
         };
-        while !self.cluster.api::<Pod>().list(&of).await.unwrap().iter().any(runs) {
-            assert!(begin.elapsed() < PATIENCE, "{name} never runs");
-            sleep(LOOK).await;
-        }
+        wait::until(&format!("{name} never runs"), PATIENCE, async || {
+            let pods = self.cluster.api::<Pod>().list(&of).await.unwrap().items;
+            if pods.iter().any(runs) { Ok(()) } else { Err(pods) }
+        })
+        .await;
     }
 
     /// Waits until every pod was asked to go, or is gone, and none of its containers runs. A kubelet of 1.20
     /// removes a pod only when it has tidied up, some tens of seconds after its containers have ended.
     pub(crate) async fn nothing_runs(&self) {
-        let begin = Instant::now();
-        loop {
+        wait::until("it goes on after its run", PATIENCE, async || {
             let pods = self.pods().await;
-            if pods.iter().all(has_stopped) {
-                return;
-            }
-            assert!(begin.elapsed() < PATIENCE, "it goes on after its run: {pods:#?}");
-            sleep(LOOK).await;
-        }
+            if pods.iter().all(has_stopped) { Ok(()) } else { Err(pods) }
+        })
+        .await;
     }
 
     pub(crate) async fn secret(&self, name: &str) -> Option<Secret> {

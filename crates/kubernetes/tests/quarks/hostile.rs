@@ -1,6 +1,6 @@
 //! What somebody puts into a namespace to keep others from running there, or to run something of their own.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
@@ -9,7 +9,7 @@ use testkit::cluster;
 use tokio::time::sleep;
 
 use super::harness::{Town, pod, spec};
-use super::support::packed_agent;
+use super::support::{packed_agent, wait};
 
 const WELL: &str = r#"echo '{"k": "v"}' > /mnt/quarks/o.json"#;
 
@@ -22,11 +22,12 @@ fn waits(town: &Town, name: &str) -> String {
 }
 
 async fn until_it_waits(town: &Town, name: &str, words: &str) {
-    let begun = Instant::now();
-    while !waits(town, name).contains(words) {
-        assert!(begun.elapsed() < Duration::from_secs(60), "{name}: {}", waits(town, name));
-        sleep(Duration::from_millis(100)).await;
-    }
+    let what = format!("{name} does not say that it waits");
+    wait::until(&what, Duration::from_secs(60), async || {
+        let said = waits(town, name);
+        if said.contains(words) { Ok(()) } else { Err(said) }
+    })
+    .await;
 }
 
 fn keeps(script: &str, secret: &str) -> Value {

@@ -1,13 +1,11 @@
 //! Containers that somebody puts into pods on their way, as a mesh does: no template names them.
 
-use std::time::Duration;
-
 use k8s_openapi::api::batch::v1::Job;
 use kube::client::Body;
 use serde_json::{Value, json};
-use tokio::time::{sleep, timeout};
 
 use super::harness::{PATIENCE, Town, pod, spec};
+use super::support::wait;
 
 /// A client by which each Job is made with a further container in its pods, which runs this.
 fn injecting(town: &Town, script: &'static str) -> kube::Client {
@@ -106,12 +104,11 @@ async fn what_was_put_into_a_pod_and_fails_fails_no_run_that_did_its_work() {
             let is_its = it.metadata.name.as_ref().is_some_and(|it| it.starts_with("late-"));
             is_its && status.is_some_and(|it| it.conditions.is_some())
         };
-        let over = async {
-            while !town.batch_jobs().await.iter().any(is_over) {
-                sleep(Duration::from_millis(100)).await;
-            }
-        };
-        timeout(PATIENCE, over).await.expect("its Job ends");
+        wait::until("its Job does not end", PATIENCE, async || {
+            let jobs = town.batch_jobs().await;
+            if jobs.iter().any(is_over) { Ok(()) } else { Err(jobs) }
+        })
+        .await;
         town.start().await;
         let run = town.ended("late", 1).await;
         let found = (&run["reason"], &run["made"], &run["message"]);
@@ -128,12 +125,11 @@ async fn what_kubernetes_tries_again_though_the_work_is_done_does_not_go_on_afte
     town.create("a", spec).await;
     town.one_runs("a").await;
     town.kill();
-    let again = async {
-        while town.pods().await.len() < 2 {
-            sleep(Duration::from_millis(100)).await;
-        }
-    };
-    timeout(PATIENCE, again).await.expect("Kubernetes tries again");
+    wait::until("Kubernetes does not try again", PATIENCE, async || {
+        let pods = town.pods().await;
+        if pods.len() < 2 { Err(pods) } else { Ok(()) }
+    })
+    .await;
     town.start().await;
     let run = town.ended("a", 1).await;
     assert_eq!((&run["reason"], &run["made"]), (&json!("Completed"), &json!(["a"])), "{run}");

@@ -4,11 +4,11 @@
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::api::{DeleteParams, EvictParams, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
-use std::time::{Duration, Instant};
-use tokio::time::sleep;
+use std::time::Duration;
 
 use super::beyond::events;
 use super::harness::{Town, pod, spec};
+use super::support::wait;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -38,20 +38,16 @@ fn makes(pod: &Value, tries: u32) -> Value {
 
 /// Waits for a pod that runs and is none of these.
 async fn running(town: &Town, others: &[String]) -> String {
-    let begun = Instant::now();
-    loop {
+    wait::until("no pod runs", PATIENCE, async || {
         let runs = |pod: &Pod| {
             let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
             phase == Some("Running") && pod.metadata.deletion_timestamp.is_none()
         };
         let names = town.pods().await.into_iter().filter(runs);
         let mut names = names.filter_map(|pod| pod.metadata.name);
-        if let Some(name) = names.find(|name| !others.contains(name)) {
-            return name;
-        }
-        assert!(begun.elapsed() < PATIENCE, "no pod runs");
-        sleep(Duration::from_millis(100)).await;
-    }
+        names.find(|name| !others.contains(name)).ok_or("no other")
+    })
+    .await
 }
 
 fn say_go(town: &Town, pod: &str) {
@@ -75,11 +71,11 @@ async fn came_to_nothing(town: &Town, name: &str, id: u64, reason: &str, words: 
         (&json!("False"), &json!(reason), &run["message"])
     );
     let told = (reason.to_owned(), format!("run {id}: {message}"));
-    let begun = Instant::now();
-    while !events(town, name).await.contains(&told) {
-        assert!(begun.elapsed() < PATIENCE, "no Event: {:?}", events(town, name).await);
-        sleep(Duration::from_millis(100)).await;
-    }
+    wait::until("no Event", PATIENCE, async || {
+        let events = events(town, name).await;
+        if events.contains(&told) { Ok(()) } else { Err(events) }
+    })
+    .await;
     run
 }
 
@@ -140,11 +136,12 @@ async fn a_run_whose_pod_its_kubelet_evicts_has_failed_and_says_so() {
 
 /// Waits until Kubernetes has counted its one Job's success.
 async fn complete(town: &Town) {
-    let begun = Instant::now();
-    while town.batch_jobs().await[0].status.as_ref().and_then(|it| it.succeeded) != Some(1) {
-        assert!(begun.elapsed() < PATIENCE, "its Job is never complete");
-        sleep(Duration::from_millis(100)).await;
-    }
+    wait::until("its Job is never complete", PATIENCE, async || {
+        let job = town.batch_jobs().await.remove(0);
+        let succeeded = job.status.as_ref().and_then(|it| it.succeeded);
+        if succeeded == Some(1) { Ok(()) } else { Err(job) }
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -165,11 +162,10 @@ async fn output_that_went_with_its_pod_while_no_controller_ran_is_lost_and_the_r
         complete(&town).await;
         let pods = town.cluster.api::<Pod>();
         pods.delete(&pod, &DeleteParams::default().grace_period(0)).await.unwrap();
-        let begun = Instant::now();
-        while pods.get_opt(&pod).await.unwrap().is_some() {
-            assert!(begun.elapsed() < PATIENCE, "{pod} stays");
-            sleep(Duration::from_millis(100)).await;
-        }
+        wait::until(&format!("{pod} stays"), PATIENCE, async || {
+            pods.get_opt(&pod).await.unwrap().map_or(Ok(()), Err)
+        })
+        .await;
         town.start().await;
         let words = "no pod that ended well is there any more: its output went with it";
         came_to_nothing(&town, "a", 1, "OutputLost", words).await;
@@ -204,11 +200,11 @@ async fn output_that_is_sealed_to_the_key_before_comes_home() {
         town.kill();
         town.start().await;
         let newest = |secret: &Secret| secret.data.as_ref().unwrap()["newest"].clone();
-        let begun = Instant::now();
-        while newest(&keys(&town).await) == newest(&before) {
-            assert!(begun.elapsed() < PATIENCE, "no key was made");
-            sleep(Duration::from_millis(100)).await;
-        }
+        wait::until("no key was made", PATIENCE, async || {
+            let now = newest(&keys(&town).await);
+            if now == newest(&before) { Err("the newest is the one before") } else { Ok(()) }
+        })
+        .await;
         say_go(&town, &pod);
         assert_eq!(town.ended("a", 1).await["made"], json!(["made"]));
         town.trigger("a", "now").await;

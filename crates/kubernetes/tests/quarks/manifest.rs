@@ -1,15 +1,14 @@
 //! What a run makes, as the API server has it: labels, owners, variables.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Container;
 use kube::api::DeleteParams;
 use kubernetes::quarks::Dialect;
 use serde_json::{Value, json};
-use tokio::time::sleep;
 
-use super::harness::{Town, pod, spec};
+use super::harness::{PATIENCE, Town, pod, spec};
+use super::support::wait;
 
 /// The strings of an object.
 fn map(object: Value) -> BTreeMap<String, String> {
@@ -38,13 +37,11 @@ fn of(dialect: Dialect, mut pod: Value) -> Value {
 
 /// The one Job of a town, and the first of its pods.
 async fn begun(town: &Town) -> (Value, Value) {
-    loop {
-        if let Some(pod) = town.pods().await.pop() {
-            let job = town.batch_jobs().await.remove(0);
-            return (serde_json::to_value(job).unwrap(), serde_json::to_value(pod).unwrap());
-        }
-        sleep(Duration::from_millis(100)).await;
-    }
+    let pod =
+        wait::until("there is no pod", PATIENCE, async || town.pods().await.pop().ok_or("not one"))
+            .await;
+    let job = town.batch_jobs().await.remove(0);
+    (serde_json::to_value(job).unwrap(), serde_json::to_value(pod).unwrap())
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,6 +1,6 @@
 //! A mesh, as it comes into pods: by an admission webhook that the API server asks about each pod that is made.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::Router;
 use axum::routing::post;
@@ -8,11 +8,11 @@ use data_encoding::BASE64;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::PostParams;
 use serde_json::{Value, json};
-use tokio::time::sleep;
 
 use super::harness::{Town, pod};
 use super::injected::makes;
 use super::named::{limit, the_next_is_refused_and_begins};
+use super::support::wait;
 use crate::hook::{Hook, PATH};
 
 /// How long the API server may take to hear of a webhook.
@@ -70,15 +70,12 @@ async fn mesh(town: &Town) -> Hook {
     let probe = json!({"metadata": {"name": "probe"}, "spec": pod("true")});
     let probe: Pod = serde_json::from_value(probe).unwrap();
     let dry = PostParams { dry_run: true, ..PostParams::default() };
-    let begin = Instant::now();
-    loop {
+    wait::until("the API server never asks the webhook", PATIENCE, async || {
         let made = town.cluster.api::<Pod>().create(&dry, &probe).await;
-        if made.as_ref().is_ok_and(is_in) {
-            return hook;
-        }
-        assert!(begin.elapsed() < PATIENCE, "the API server never asks the webhook: {made:?}");
-        sleep(Duration::from_millis(100)).await;
-    }
+        if made.as_ref().is_ok_and(is_in) { Ok(()) } else { Err(made) }
+    })
+    .await;
+    hook
 }
 
 /// Whether the mesh is in a pod.

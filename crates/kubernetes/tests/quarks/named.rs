@@ -1,26 +1,25 @@
 //! Why a run does not get on, in the conditions of its QuarksJob: within ten seconds of Kubernetes knowing.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Event, Pod, ResourceQuota};
 use kube::api::{DeleteParams, PostParams};
 use serde_json::{Value, json};
 use testkit::processor::Processor;
-use tokio::time::sleep;
 
-use super::harness::{LOOK, PATIENCE, Town, pod, spec};
+use super::harness::{PATIENCE, Town, pod, spec};
+use super::support::wait;
 
 /// What Kubernetes knows is named within this time.
 const SOON: Duration = Duration::from_secs(10);
 
 /// Waits until Kubernetes says this, and then until the QuarksJob `a` does.
 async fn is_named(town: &Town, is_known: impl AsyncFn() -> bool, words: &str) {
-    let begun = Instant::now();
-    while !is_known().await {
-        assert!(begun.elapsed() < PATIENCE, "Kubernetes does not say it");
-        sleep(LOOK).await;
-    }
+    wait::until("Kubernetes does not say it", PATIENCE, async || {
+        if is_known().await { Ok(()) } else { Err(words) }
+    })
+    .await;
     let known = Processor::now();
     let says = |object: &Value| object["status"]["conditions"].to_string().contains(words);
     town.until("a", "named", says).await;
@@ -89,11 +88,11 @@ pub(super) async fn limit(town: &Town, of: &str, most: &str) {
     quotas.create(&PostParams::default(), &quota).await.unwrap();
     // The API server goes by it once it is counted.
     let is_counted = |it: &ResourceQuota| it.status.as_ref().is_some_and(|it| it.hard.is_some());
-    let begun = Instant::now();
-    while !is_counted(&quotas.get("none").await.unwrap()) {
-        assert!(begun.elapsed() < PATIENCE, "nobody counts");
-        sleep(LOOK).await;
-    }
+    wait::until("nobody counts", PATIENCE, async || {
+        let quota = quotas.get("none").await.unwrap();
+        if is_counted(&quota) { Ok(()) } else { Err(quota) }
+    })
+    .await;
 }
 
 /// The API server refuses the Job itself: it knows at once.

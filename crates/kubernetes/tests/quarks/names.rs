@@ -1,15 +1,14 @@
 //! The longest names that users may give: what derives from them is taken by the API server, and stays apart.
 
 use std::collections::BTreeSet;
-use std::time::Instant;
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::PostParams;
 use kubernetes::quarks::Dialect;
 use serde_json::{Value, json};
-use tokio::time::sleep;
 
-use super::harness::{LOOK, PATIENCE, Town, pod, spec};
+use super::harness::{PATIENCE, Town, pod, spec};
+use super::support::wait;
 
 /// Two of this length that differ in their last letter alone.
 fn twins(length: usize) -> [String; 2] {
@@ -72,32 +71,27 @@ async fn pods_and_jobs_of_the_longest_names_have_each_its_run_under_a_name_of_it
 
 /// Waits until it has noted the pods that are there.
 pub(super) async fn knows_pods(town: &Town, name: &str) {
-    let begun = Instant::now();
-    loop {
+    wait::until(&format!("{name} notes no pods"), PATIENCE, async || {
         let annotations = town.jobs().get(name).await.unwrap().metadata.annotations;
         let record = annotations.and_then(|all| all.get("manciple.dev/runs").cloned());
-        if record.as_ref().is_some_and(|record| record.contains("\"pods\"")) {
-            return;
-        }
-        assert!(begun.elapsed() < PATIENCE, "{name} notes no pods: {record:?}");
-        sleep(LOOK).await;
-    }
+        let has_noted = record.as_ref().is_some_and(|record| record.contains("\"pods\""));
+        if has_noted { Ok(()) } else { Err(record) }
+    })
+    .await;
 }
 
 /// Creates a pod as soon as its namespace has its service account with a token: until then it is refused.
 pub(super) async fn made(town: &Town, pod: &Pod) -> Pod {
-    let begun = Instant::now();
-    loop {
+    wait::until("the pod is refused", PATIENCE, async || {
         match town.cluster.api::<Pod>().create(&PostParams::default(), pod).await {
-            Ok(made) => return made,
-            Err(kube::Error::Api(status))
-                if status.message.contains("service account") && begun.elapsed() < PATIENCE =>
-            {
-                sleep(LOOK).await;
+            Ok(made) => Ok(made),
+            Err(kube::Error::Api(status)) if status.message.contains("service account") => {
+                Err(status)
             }
             Err(error) => panic!("the pod is refused: {error}"),
         }
-    }
+    })
+    .await
 }
 
 /// Of one container each.

@@ -484,9 +484,7 @@ async fn what_is_edited_in_mid_run_is_of_the_next() {
     let town = Town::new("edited").await;
     let begun = makes(&format!("sleep 4; {WELL}"), json!({"name": "first"}));
     town.create("a", begun.clone()).await;
-    while town.pods().await.is_empty() {
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    town.has_a_pod().await;
     let mut edited = begun;
     edited["template"]["spec"]["template"]["spec"]["containers"][0]["name"] = json!("renamed");
     edited["output"]["outputMap"] =

@@ -9,8 +9,9 @@ use kubernetes::quarks::Dialect;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use super::harness::{Town, pod};
+use super::harness::{PATIENCE, Town, pod};
 use super::names::{knows_pods, made};
+use super::support::wait;
 
 /// Runs for pods of the label `app=web`, and prints for which.
 pub(super) fn runs_when(when: &str) -> Value {
@@ -33,13 +34,12 @@ pub(super) async fn begin(town: &Town, name: &str, app: &str) -> String {
 
 /// Waits until a pod runs: before, it has stages to come to that are followed.
 pub(super) async fn runs(town: &Town, name: &str) {
-    loop {
-        let pod = town.cluster.api::<Pod>().get(name).await.unwrap();
-        if pod.status.is_some_and(|status| status.phase.as_deref() == Some("Running")) {
-            return;
-        }
-        sleep(Duration::from_millis(200)).await;
-    }
+    wait::until(&format!("{name} never runs"), PATIENCE, async || {
+        let status = town.cluster.api::<Pod>().get(name).await.unwrap().status;
+        let phase = status.as_ref().and_then(|status| status.phase.as_deref());
+        if phase == Some("Running") { Ok(()) } else { Err(status) }
+    })
+    .await;
 }
 
 async fn end(town: &Town, name: &str) {
@@ -177,9 +177,8 @@ async fn one_pod_that_becomes_ready_again_has_a_run_each_time() {
         let conditions = pod.status.unwrap().conditions.unwrap_or_default();
         conditions.iter().any(|it| it.type_ == "Ready" && it.status == "True")
     };
-    while is_ready().await {
-        sleep(Duration::from_millis(200)).await;
-    }
+    let is_unready = async || if is_ready().await { Err("still") } else { Ok(()) };
+    wait::until("it stays ready", PATIENCE, is_unready).await;
     assert_eq!(town.runs("a").await, 1, "it was ready once, and is not");
     let second = town.ended("a", 2).await;
     assert!(is_ready().await, "it is again");
@@ -205,9 +204,10 @@ async fn one_that_becomes_ready_while_another_s_run_goes_on_has_its_own_though_i
     town.create("smoke", spec).await;
     knows_pods(&town, "smoke").await;
     let first = begin(&town, "first", "web").await;
-    while town.batch_jobs().await.is_empty() {
-        sleep(Duration::from_millis(200)).await;
-    }
+    wait::until("it has no run", PATIENCE, async || {
+        town.batch_jobs().await.pop().map(drop).ok_or("no Job")
+    })
+    .await;
     let brief = begin(&town, "brief", "web").await;
     let waits = |it: &Value| {
         it["status"]["conditions"].to_string().contains("it waits for the end of run 1")

@@ -1,18 +1,15 @@
 //! Why a run came to nothing, as `kubectl describe` shows it.
 
-use std::time::Instant;
-
 use k8s_openapi::api::core::v1::Event;
 use serde_json::json;
-use tokio::time::sleep;
 
-use super::harness::{LOOK, PATIENCE, Town, pod, spec};
+use super::harness::{PATIENCE, Town, pod, spec};
 use super::output::{WELL, makes};
+use super::support::wait;
 
 /// What is told of the QuarksJob of this name, but for what it waits for, once there is anything.
 async fn told(town: &Town, name: &str) -> Vec<Event> {
-    let begun = Instant::now();
-    loop {
+    wait::until(&format!("nothing is told of {name}"), PATIENCE, async || {
         let mut events = town.list::<Event>().await;
         events.retain(|it| {
             let of = &it.involved_object;
@@ -21,12 +18,9 @@ async fn told(town: &Town, name: &str) -> Vec<Event> {
             // A busy kubelet may say of any pod that it waits for what it mounts.
             is_its && it.reason.as_deref() != Some("Waiting")
         });
-        if !events.is_empty() {
-            return events;
-        }
-        assert!(begun.elapsed() < PATIENCE, "nothing is told of {name}");
-        sleep(LOOK).await;
-    }
+        if events.is_empty() { Err(events) } else { Ok(events) }
+    })
+    .await
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,4 +1,4 @@
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use testkit::processor::Processor;
 use tokio::time::sleep;
 
-use super::harness::{LOOK, PATIENCE, Town, pod, spec};
+use super::harness::{PATIENCE, Town, pod, spec};
+use super::support::wait;
 
 /// How late a Job may be on a busy machine, in whole seconds; the original's comes after ten.
 const LATE: i64 = 7;
@@ -136,11 +137,11 @@ async fn its_pods_go_with_a_job_that_says_so() {
     town.until("a", "completed", is_completed).await;
     town.no_jobs().await;
     // Whoever collects what has no owner any more comes after that.
-    let begun = Instant::now();
-    while !town.pods().await.is_empty() {
-        assert!(begun.elapsed() < PATIENCE, "its pod stays, and its Job is gone");
-        sleep(LOOK).await;
-    }
+    wait::until("its pod stays, and its Job is gone", PATIENCE, async || {
+        let pods = town.pods().await;
+        if pods.is_empty() { Ok(()) } else { Err(pods) }
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -235,9 +236,7 @@ async fn one_that_is_replaced_in_mid_run_is_not_run_again_for_once() {
     let town = Town::new("replaced").await;
     town.create("a", spec("once", &pod("sleep 4"))).await;
     town.until("a", "triggered", |it| it["spec"]["trigger"]["strategy"] == "done").await;
-    while town.pods().await.is_empty() {
-        sleep(Duration::from_millis(100)).await;
-    }
+    town.has_a_pod().await;
     // As `kubectl replace` does with the manifest: what is not in it is gone.
     let bare =
         json!({"metadata": {"annotations": null}, "spec": {"trigger": {"strategy": "once"}}});
@@ -259,9 +258,7 @@ async fn a_change_in_mid_run_is_run_for_though_the_record_was_removed_with_it() 
     let mut spec = spec("once", &pod);
     spec["updateOnConfigChange"] = json!(true);
     town.create("a", spec).await;
-    while town.pods().await.is_empty() {
-        sleep(Duration::from_millis(100)).await;
-    }
+    town.has_a_pod().await;
     town.config_map("m", "2").await;
     town.patch("a", json!({"metadata": {"annotations": null}})).await;
     let second = town.ended("a", 2).await;
@@ -274,9 +271,7 @@ async fn a_change_in_mid_run_is_run_for_though_the_record_was_removed_with_it() 
 async fn a_job_that_somebody_deletes_is_lost_and_not_run_again() {
     let town = Town::new("lost").await;
     town.create("a", spec("once", &pod("sleep 600"))).await;
-    while town.pods().await.is_empty() {
-        sleep(Duration::from_millis(100)).await;
-    }
+    town.has_a_pod().await;
     let job = town.batch_jobs().await.remove(0).metadata.name.unwrap();
     let jobs = town.cluster.api::<k8s_openapi::api::batch::v1::Job>();
     jobs.delete(&job, &DeleteParams::background()).await.unwrap();
@@ -411,11 +406,11 @@ async fn a_namespace_that_loses_its_label_is_left_as_it_is_until_it_has_it_again
     town.ended("a", 1).await;
     label(Value::Null).await;
     // It hears of that by a watch.
-    let begun = Instant::now();
-    while town.counts().known > 0 {
-        assert!(begun.elapsed() < PATIENCE, "it never hears of it");
-        sleep(LOOK).await;
-    }
+    wait::until("it never hears of it", PATIENCE, async || {
+        let counts = town.counts();
+        if counts.known == 0 { Ok(()) } else { Err(counts) }
+    })
+    .await;
     town.trigger("a", "now").await;
     town.create("b", spec("once", &pod("true"))).await;
     sleep(Duration::from_secs(3)).await;
@@ -472,15 +467,18 @@ async fn a_namespace_that_is_deleted_under_a_run_takes_it_along_and_nothing_else
     let pods = Api::<Pod>::namespaced(town.cluster.client.clone(), &name);
     let runs =
         |pod: &Pod| pod.status.as_ref().is_some_and(|it| it.phase.as_deref() == Some("Running"));
-    while !pods.list(&ListParams::default()).await.unwrap().iter().any(runs) {
-        sleep(Duration::from_millis(200)).await;
-    }
+    wait::until("it never runs", PATIENCE, async || {
+        let pods = pods.list(&ListParams::default()).await.unwrap().items;
+        if pods.iter().any(runs) { Ok(()) } else { Err(pods) }
+    })
+    .await;
     namespaces.delete(&name, &DeleteParams::default()).await.unwrap();
     town.create("b", spec("once", &pod("true"))).await;
     assert_eq!(town.ended("b", 1).await["succeeded"], true, "while the other namespace goes");
-    while namespaces.get_opt(&name).await.unwrap().is_some() {
-        sleep(Duration::from_millis(500)).await;
-    }
+    wait::until("the namespace stays", PATIENCE, async || {
+        namespaces.get_opt(&name).await.unwrap().map_or(Ok(()), Err)
+    })
+    .await;
     town.create("c", spec("once", &pod("true"))).await;
     assert_eq!(town.ended("c", 1).await["succeeded"], true, "after it went");
 }

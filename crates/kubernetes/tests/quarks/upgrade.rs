@@ -4,10 +4,11 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::time::sleep;
 
-use super::harness::{LOOK, PATIENCE, Town, pod, spec};
+use super::harness::{PATIENCE, Town, pod, spec};
+use super::support::wait;
 
 /// As the original operator leaves one: with the strategy that it has come to, and a status.
 async fn left(town: &Town, name: &str, strategy: &str, status: Value) {
@@ -70,11 +71,12 @@ async fn a_job_that_the_original_has_begun_is_carried_on_and_not_run_again() {
         let jobs = town.batch_jobs().await.into_iter();
         jobs.filter_map(|it| it.metadata.name).collect::<Vec<_>>()
     };
-    let begun = Instant::now();
-    while left().await.len() > 1 || !town.pods().await.iter().all(goes_with_its_job) {
-        assert!(begun.elapsed() < PATIENCE, "those that succeeded stay: {:?}", left().await);
-        sleep(LOOK).await;
-    }
+    wait::until("those that succeeded stay", PATIENCE, async || {
+        let jobs = left().await;
+        let is_tidy = jobs.len() <= 1 && town.pods().await.iter().all(goes_with_its_job);
+        if is_tidy { Ok(()) } else { Err(jobs) }
+    })
+    .await;
     sleep(Duration::from_secs(2)).await;
     assert_eq!(left().await, [failed], "those that succeeded went, and none was begun");
     // From now on they are as any other.

@@ -1,6 +1,6 @@
 //! Versioned Secrets: how they are made, and who runs for them.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Secret;
 use serde_json::{Value, json};
@@ -9,6 +9,7 @@ use tokio::time::sleep;
 use super::beyond::events;
 use super::harness::{PATIENCE, Town, pod, spec};
 use super::output::makes;
+use super::support::wait;
 use crate::hook::{Hook, PATH};
 
 /// By now a change would have a run.
@@ -204,14 +205,14 @@ async fn old_versions_that_may_not_be_deleted_stay_and_that_is_said() {
         town.patch("a", json!({"spec": {"trigger": {"strategy": "now", "inputs": inputs}}})).await;
         assert_eq!(town.ended("a", run).await["succeeded"], true, "what stays fails no run");
     }
-    let begun = Instant::now();
     let is_said = |(reason, message): &(String, String)| {
         reason == "VersionsStay" && message.contains("old versions of v stay: ")
     };
-    while !events(&town, "a").await.iter().any(is_said) {
-        assert!(begun.elapsed() < PATIENCE, "{:?}", events(&town, "a").await);
-        sleep(Duration::from_millis(100)).await;
-    }
+    wait::until("nobody is told", PATIENCE, async || {
+        let events = events(&town, "a").await;
+        if events.iter().any(is_said) { Ok(()) } else { Err(events) }
+    })
+    .await;
     assert!(town.secret("v-v1").await.is_some());
 }
 

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::harness::{Town, pod, spec};
+use super::support::wait;
 
 const PATIENCE: Duration = Duration::from_secs(90);
 
@@ -30,18 +31,15 @@ async fn kubernetes_tries_as_often_as_the_template_says() {
     town.create("pod", of_pod).await;
     town.create("job", one(json!(1))).await;
     for (name, expected) in [("none", 6), ("zero", 0), ("three", 3), ("pod", 2), ("job", 1)] {
-        let begun = Instant::now();
-        let limit = loop {
+        let limit = wait::until(&format!("{name} has no Job"), PATIENCE, async || {
             let jobs = town.batch_jobs().await.into_iter();
             let is_its = |name_of: &Option<String>| {
                 name_of.as_ref().is_some_and(|it| it.starts_with(&format!("{name}-")))
             };
-            if let Some(job) = jobs.into_iter().find(|job| is_its(&job.metadata.name)) {
-                break job.spec.unwrap().backoff_limit;
-            }
-            assert!(begun.elapsed() < PATIENCE, "{name} has no Job");
-            sleep(Duration::from_millis(100)).await;
-        };
+            let its = jobs.into_iter().find(|job| is_its(&job.metadata.name));
+            its.map(|job| job.spec.unwrap().backoff_limit).ok_or("none of it")
+        })
+        .await;
         assert_eq!(limit, Some(expected), "{name}");
     }
 }

@@ -14,8 +14,9 @@ use testkit::plane::ControlPlane;
 use testkit::proxy::{Plan, Proxy};
 
 use crate::objects::{history, resources, sure, until};
+use crate::place::Place;
 use crate::seeds;
-use crate::town::{Place, Town, controller};
+use crate::town::{Town, controller};
 
 /// As the original's operator installed it: what its schema does not know is dropped.
 fn original_quarks_job() -> Value {

@@ -14,9 +14,10 @@ use testkit::proxy::{Plan, Proxy};
 use tokio::time::sleep;
 
 use crate::objects::{history, sure, until};
+use crate::place::Place;
 use crate::seeds;
 use crate::shape::{Kept, Shape};
-use crate::town::{Place, Town, controller};
+use crate::town::{Town, controller};
 use crate::users::User;
 
 /// In which whoever was held up would write.

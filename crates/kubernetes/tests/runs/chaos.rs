@@ -13,9 +13,11 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::outage::Outage;
+use crate::place::Place;
 use crate::shape::output_of;
+use crate::stage::{Stage, until_over};
 use crate::thief::thief;
-use crate::town::{Place, Town, controller_whose_clock_is};
+use crate::town::{Town, controller_whose_clock_is};
 use crate::truth::{Conditions, Tally, check};
 use crate::users::{EXTENDED, HANGING, User, leads_twice};
 
@@ -26,13 +28,6 @@ const REPLICAS: usize = 2;
 const HUNG: u64 = 2;
 /// How far a clock is wrong at most, in milliseconds, either way.
 const SKEW: u64 = 3_600_000;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd)]
-enum Stage {
-    Wrong,
-    Calm,
-    Over,
-}
 
 /// What pods do, by the seed: one in nine fails, but of ExtendedJobs, which Kubernetes would try again for a minute.
 /// One in five goes on for longer, for triggers to meet it, or for ever, for one to replace it: not many of these, for a
@@ -177,10 +172,4 @@ impl Slot {
             faults: Arc::clone(&self.town.faults),
         }
     }
-}
-
-async fn until_over(stage: &mut watch::Receiver<Stage>, calm: impl Fn()) {
-    let _ = stage.wait_for(|stage| *stage >= Stage::Calm).await;
-    calm();
-    let _ = stage.wait_for(|stage| *stage == Stage::Over).await;
 }

@@ -13,15 +13,17 @@ use futures_util::StreamExt;
 use futures_util::stream::iter;
 use kubernetes::quarks::Dialect;
 use testkit::kubelet::{JobAct, JobScript};
+use testkit::number;
 use testkit::plane::ControlPlane;
 use testkit::proxy::{Plan, Proxy};
 use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 
 use crate::deaths_at::{Point, assert_most, points};
-use crate::seeds::{log, number};
+use crate::place::Place;
+use crate::seeds::log;
 use crate::shape::{Kept, Policy, Shape, output_of};
-use crate::town::{Place, Town, controller};
+use crate::town::{Town, controller};
 use crate::truth::{Conditions, Tally, check};
 use crate::users::{Manner, User};
 

@@ -15,8 +15,9 @@ use testkit::plane::ControlPlane;
 use testkit::proxy::{Plan, Proxy};
 
 use crate::objects::{sure, until};
+use crate::place::Place;
 use crate::seeds;
-use crate::town::{Place, Town, controller};
+use crate::town::{Town, controller};
 use crate::users::User;
 
 /// The first pod ends at once; any further one goes on.

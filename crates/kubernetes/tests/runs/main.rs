@@ -14,10 +14,14 @@ mod attempts;
 mod deaths_at;
 #[path = "../support/outage.rs"]
 mod outage;
+#[path = "../support/place.rs"]
+mod place;
 #[path = "../support/seeds.rs"]
 mod seeds;
 #[path = "../support/skewed.rs"]
 mod skewed;
+#[path = "../support/stage.rs"]
+mod stage;
 #[path = "../support/thief.rs"]
 mod thief;
 
@@ -42,9 +46,9 @@ mod users;
 mod witness;
 
 use chaos::schedule;
+use place::Place;
 use seeds::{Usual, run};
 use testkit::plane::ControlPlane;
-use town::Place;
 
 const USUAL: Usual = Usual { schedules: 500, at_once: 24 };
 

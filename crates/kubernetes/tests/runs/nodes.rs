@@ -10,8 +10,9 @@ use testkit::plane::ControlPlane;
 use testkit::proxy::{Plan, Proxy};
 
 use crate::objects::{sure, until};
+use crate::place::Place;
 use crate::seeds;
-use crate::town::{Place, Town, controller};
+use crate::town::{Town, controller};
 use crate::users::User;
 use testkit::processor::Processor;
 

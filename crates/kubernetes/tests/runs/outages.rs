@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use testkit::number;
 use testkit::plane::ControlPlane;
 use tokio::runtime::Builder;
 
 use crate::chaos::schedule;
 use crate::outage::{Outage, until_one_goes_on};
-use crate::seeds::number;
-use crate::town::Place;
+use crate::place::Place;
 
 /// After this long a schedule is in the middle of its runs.
 const MIDDLE: Duration = Duration::from_millis(2500);

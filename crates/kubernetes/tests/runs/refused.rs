@@ -11,9 +11,10 @@ use testkit::plane::ControlPlane;
 use testkit::proxy::{Plan, Proxy};
 
 use crate::objects::{history, recorded, sure, until};
+use crate::place::Place;
 use crate::seeds;
 use crate::shape::{Policy, Shape};
-use crate::town::{Place, Town, controller};
+use crate::town::{Town, controller};
 use crate::users::{Manner, User};
 
 /// Makes no Secret be let in. Who plays the quota controller is we.

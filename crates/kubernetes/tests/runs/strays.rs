@@ -14,9 +14,10 @@ use testkit::proxy::{Plan, Proxy};
 use tokio::runtime::Runtime;
 
 use crate::objects::{history, sure, until};
+use crate::place::Place;
 use crate::seeds;
 use crate::shape::Shape;
-use crate::town::{Place, Town, controller};
+use crate::town::{Town, controller};
 use crate::users::User;
 
 /// What has to end before it goes away.

@@ -12,31 +12,18 @@ use kubernetes::quarks::{Controller, Monitored, Settings};
 use kubernetes::{Delivery, Lead, PackedAgent};
 use serde_json::json;
 use testkit::kubelet::{JobScript, Kubelet, Ledger};
-use testkit::plane::ControlPlane;
 use testkit::proxy::{Faults, Proxy};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::sleep;
 
 use crate::attempts::Attempts;
 use crate::objects::sure;
+use crate::place::Place;
 use crate::skewed::Skewed;
 use crate::witness::Witness;
 
 /// How long a Lease lasts, so that not much is waited for.
 const LEASE: Duration = Duration::from_secs(2);
-
-/// Where a control plane is.
-#[derive(Clone)]
-pub(crate) struct Place {
-    kubeconfig: PathBuf,
-    folder: PathBuf,
-}
-
-impl Place {
-    pub(crate) fn of(plane: &ControlPlane) -> Self {
-        Self { kubeconfig: plane.kubeconfig(), folder: plane.folder().to_owned() }
-    }
-}
 
 /// A namespace with a kubelet, and a client that nothing goes wrong with.
 pub(crate) struct Town {

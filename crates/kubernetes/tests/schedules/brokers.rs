@@ -11,8 +11,8 @@ use testkit::random::Random;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-use crate::chaos::Stage;
 use crate::replica::Replica;
+use crate::stage::Stage;
 use crate::world::World;
 
 /// Stays as it is; gets another image now and then, and with it another plan; is deleted now and then.

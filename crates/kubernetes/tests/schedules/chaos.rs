@@ -25,11 +25,13 @@ use crate::brokers;
 use crate::kept;
 use crate::outage::Outage;
 use crate::pauses;
+use crate::place::Place;
 use crate::platform::{Fleet, User};
 use crate::replica::{BEGIN, BEGIN_LATE, Character, Replica, Unopened, delivery};
 use crate::script::{question, script};
+use crate::stage::{Stage, until_over};
 use crate::thief::thief;
-use crate::world::{BROKER, Place, Sells, World, policy};
+use crate::world::{BROKER, Sells, World, policy};
 
 use crate::seeds::Sum;
 
@@ -97,14 +99,6 @@ impl Sum for Tally {
     fn deaths(&self) -> u64 {
         self.deaths
     }
-}
-
-/// What a schedule is like.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd)]
-pub(crate) enum Stage {
-    Wrong,
-    Calm,
-    Over,
 }
 
 /// What a seed makes go wrong. Each kind of failure alone, and then together.
@@ -396,12 +390,6 @@ impl Slot {
             faults: Arc::clone(&self.world.faults),
         }
     }
-}
-
-async fn until_over(stage: &mut watch::Receiver<Stage>, calm: impl Fn()) {
-    let _ = stage.wait_for(|stage| *stage >= Stage::Calm).await;
-    calm();
-    let _ = stage.wait_for(|stage| *stage == Stage::Over).await;
 }
 
 /// Takes pods away, now and then.

@@ -19,10 +19,11 @@ use testkit::random::Random;
 
 use crate::chaos::check;
 use crate::deaths_at::{Point, assert_most, points};
+use crate::place::Place;
 use crate::platform::{Fleet, User};
 use crate::replica::{Character, LONG_LEASE, Replica, Unopened};
 use crate::seeds;
-use crate::world::{BROKER, Place, World, policy, well};
+use crate::world::{BROKER, World, policy, well};
 
 /// So many lives go on beside each other.
 const LIVES_AT_ONCE: usize = 16;

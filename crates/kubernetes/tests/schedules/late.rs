@@ -12,12 +12,14 @@ use osb::InstanceId;
 use testkit::kubelet::{Act, End, Script, progress};
 use testkit::plane::ControlPlane;
 use testkit::random::Random;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
+use crate::place::Place;
 use crate::platform::{Fleet, User};
 use crate::replica::{Character, Replica};
 use crate::script::question;
-use crate::world::{Place, Sells, World, well};
+use crate::wait::until;
+use crate::world::{Sells, World, well};
 
 /// The longest that anything here takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -43,14 +45,6 @@ fn serve(fleet: &Fleet, replica: &Replica) {
     fleet.set(0, Some(replica.answers()));
 }
 
-async fn until(what: &str, is_so: impl AsyncFn() -> bool) {
-    let begun = Instant::now();
-    while !is_so().await {
-        assert!(begun.elapsed() < PATIENCE, "{what}");
-        sleep(Duration::from_millis(50)).await;
-    }
-}
-
 /// Whether a call makes a Job.
 fn makes_a_job(call: &str) -> bool {
     call.starts_with("POST ") && call.ends_with("/jobs")
@@ -69,8 +63,9 @@ async fn a_leader_that_was_held_up_finds_the_name_of_its_job_taken_and_runs_noth
     serve(&fleet, &late);
     let mut user = user(&world, &fleet);
     let token = user.provision("small", 0).await;
-    until("it never comes to make the Job", async || {
-        late.proxy.made().iter().any(|call| makes_a_job(call))
+    until("it never comes to make the Job", PATIENCE, async || {
+        let made = late.proxy.made();
+        if made.iter().any(|call| makes_a_job(call)) { Ok(()) } else { Err(made) }
     })
     .await;
     let other = Replica::open(&world, character("other", linger)).await.unwrap();
@@ -81,8 +76,9 @@ async fn a_leader_that_was_held_up_finds_the_name_of_its_job_taken_and_runs_noth
     let all = ListParams::default();
     assert_eq!(jobs.list(&all).await.unwrap().items.len(), 1, "its name is taken");
     late.proxy.hold_up(|_| false);
-    until("nothing is left of it in the end", async || {
-        jobs.list(&all).await.unwrap().items.is_empty()
+    until("something is left of it in the end", PATIENCE, async || {
+        let left = jobs.list(&all).await.unwrap().items;
+        if left.is_empty() { Ok(()) } else { Err(left) }
     })
     .await;
     // Whoever was late has been heard by now.

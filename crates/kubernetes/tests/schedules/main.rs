@@ -15,12 +15,18 @@ mod attempts;
 mod deaths_at;
 #[path = "../support/outage.rs"]
 mod outage;
+#[path = "../support/place.rs"]
+mod place;
 #[path = "../support/seeds.rs"]
 mod seeds;
 #[path = "../support/skewed.rs"]
 mod skewed;
+#[path = "../support/stage.rs"]
+mod stage;
 #[path = "../support/thief.rs"]
 mod thief;
+#[path = "../support/wait.rs"]
+mod wait;
 
 mod brokers;
 mod chaos;
@@ -36,9 +42,9 @@ mod truth;
 mod world;
 
 use chaos::{Manner, schedule};
+use place::Place;
 use seeds::{Usual, run};
 use testkit::plane::ControlPlane;
-use world::Place;
 
 const USUAL: Usual = Usual { schedules: 24, at_once: 12 };
 

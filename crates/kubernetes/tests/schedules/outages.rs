@@ -9,15 +9,17 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{Api, Patch, PatchParams};
 use kubernetes::Lead;
 use serde_json::json;
+use testkit::number;
 use testkit::plane::{self, ControlPlane};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
 use crate::chaos::{Manner, schedule};
 use crate::outage::{Outage, until_one_goes_on};
+use crate::place::Place;
 use crate::replica::{Character, Replica};
-use crate::seeds::{self, number};
-use crate::world::{BROKER, Place, World, well};
+use crate::seeds;
+use crate::world::{BROKER, World, well};
 
 /// After this long a schedule is in the middle of its operations.
 const MIDDLE: Duration = Duration::from_millis(1500);

@@ -15,10 +15,10 @@ use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use osb::jobs::contract::Capability;
 use serde_json::{Value, json};
 use testkit::kubelet::{Kubelet, Offers, Script};
-use testkit::plane::ControlPlane;
 use testkit::proxy::Faults;
 
 use crate::attempts::Attempts;
+use crate::place::Place;
 
 pub(crate) const BROKER: &str = "schedules";
 
@@ -141,19 +141,6 @@ impl World {
         let path = self.folder.join(name);
         std::fs::write(&path, content).unwrap();
         path
-    }
-}
-
-/// Where a control plane is.
-#[derive(Clone)]
-pub(crate) struct Place {
-    kubeconfig: PathBuf,
-    folder: PathBuf,
-}
-
-impl Place {
-    pub(crate) fn of(plane: &ControlPlane) -> Self {
-        Self { kubeconfig: plane.kubeconfig(), folder: plane.folder().to_owned() }
     }
 }
 

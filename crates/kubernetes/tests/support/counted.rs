@@ -18,7 +18,10 @@ use osb::{
 use serde_json::json;
 
 use crate::calls::Calls;
-use crate::support::{self, Cluster};
+use crate::support::{self, Cluster, wait};
+
+/// The longest that an operation takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(180);
 
 pub(crate) const BROKER: &str = r#"#!/bin/sh
 case $1 in
@@ -147,17 +150,15 @@ pub(crate) fn call() -> Call {
     Call { accepts_incomplete: true, ..Call::default() }
 }
 
+/// Waits until an operation has ended, which it is to do well.
 pub(crate) async fn settled(engine: &Engine, instance: &InstanceId, operation: &str) {
     let query = LastOperationQuery { operation: Some(operation.to_owned()), ..Default::default() };
-    for _ in 0..1800 {
+    let last = wait::until(&format!("{operation} never ends"), PATIENCE, async || {
         let last = engine.instance_last_operation(&call(), instance, query.clone()).await.unwrap();
-        if last.state != OperationState::InProgress {
-            assert_eq!(last.state, OperationState::Succeeded, "{last:?}");
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    panic!("{operation} never ends");
+        if last.state == OperationState::InProgress { Err(last) } else { Ok(last) }
+    })
+    .await;
+    assert_eq!(last.state, OperationState::Succeeded, "{last:?}");
 }
 
 /// As [`settled`], of a binding.
@@ -168,14 +169,13 @@ pub(crate) async fn settled_binding(
     operation: &str,
 ) {
     let query = LastOperationQuery { operation: Some(operation.to_owned()), ..Default::default() };
-    loop {
+    let last = wait::until(&format!("{operation} never ends"), PATIENCE, async || {
         let last =
             engine.binding_last_operation(&call(), instance, binding, query.clone()).await.unwrap();
-        if last.state != OperationState::InProgress {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+        if last.state == OperationState::InProgress { Err(last) } else { Ok(last) }
+    })
+    .await;
+    assert_eq!(last.state, OperationState::Succeeded, "{last:?}");
 }
 
 pub(crate) fn token<T: std::fmt::Debug>(reply: Reply<T>) -> String {

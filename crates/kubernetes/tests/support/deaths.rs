@@ -1,6 +1,6 @@
 //! At which of its calls somebody dies.
 
-use crate::seeds::number;
+use testkit::number;
 
 /// A call, from 1 on, and whether it takes effect before whoever made it dies.
 pub(crate) type Point = (u64, bool);

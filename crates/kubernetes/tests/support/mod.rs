@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "not every test needs everything")]
 
 pub(crate) mod jobs;
+pub(crate) mod wait;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

@@ -6,6 +6,7 @@ use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
 
 use futures_util::{FutureExt, StreamExt};
+use testkit::number;
 
 /// What happened in schedules.
 pub(crate) trait Sum: Debug + Default {
@@ -20,11 +21,6 @@ pub(crate) trait Sum: Debug + Default {
 pub(crate) struct Usual {
     pub(crate) schedules: u64,
     pub(crate) at_once: u64,
-}
-
-/// A number from the environment.
-pub(crate) fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
 
 /// Runs those that `MANCIPLE_SCHEDULES` or `MANCIPLE_SEED` say, or so many from that seed on where both do,

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use tokio::time::{Duration, Instant, sleep};
 
 use super::harness::{PATIENCE, Town, condition, password, template};
+use super::support::wait;
 
 pub(super) fn map(name: &str, data: Value) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data})
@@ -124,16 +125,10 @@ async fn who_may_not_changes_nothing_and_is_told_what_is_missing() {
     let told = async || {
         let events = town.objects("v1", "Event").list(&Default::default()).await.unwrap();
         let mut told = events.iter().map(|it| it.data.clone());
-        told.find(|it| it["reason"] == "Failed" && it["involvedObject"]["name"] == "i")
+        let of_it = |it: &Value| it["reason"] == "Failed" && it["involvedObject"]["name"] == "i";
+        told.find(of_it).ok_or("no event of it")
     };
-    let begun = Instant::now();
-    let event = loop {
-        match told().await {
-            Some(event) => break event,
-            None => assert!(begun.elapsed() < PATIENCE, "nobody is told"),
-        }
-        sleep(Duration::from_millis(100)).await;
-    };
+    let event = wait::until("nobody is told", PATIENCE, told).await;
     assert_eq!(event["message"], *why, "`kubectl describe` says it");
     // What failed is ordered otherwise, and goes.
     town.change("i", "editor", with_port("9091")).await;

@@ -3,7 +3,7 @@
 use std::process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
@@ -22,15 +22,14 @@ use kubernetes::templates::seal_key;
 use osb::server::{self, Authentication};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
-use tokio::time::sleep;
 use tower::ServiceExt as _;
 
 use super::harness::Town;
 use super::rights::of_orders;
+use super::support::wait;
 
 /// The longest that anything here takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(180);
-const LOOK: Duration = Duration::from_millis(50);
 
 /// What a platform is answered.
 #[derive(Debug, Clone)]
@@ -102,15 +101,13 @@ impl Counter {
     }
 
     async fn until_of(&self, router: &Router, count: usize) {
-        let begin = Instant::now();
-        loop {
+        wait::until("they are never offered", PATIENCE, async || {
             let answer = send(router, "", "GET", "/catalog", None).await;
-            if answer.body["services"].as_array().is_some_and(|all| all.len() >= count) {
-                return;
-            }
-            assert!(begin.elapsed() < PATIENCE, "they are never offered: {answer:?}");
-            sleep(LOOK).await;
-        }
+            let offered = answer.body["services"].as_array();
+            let is_so = offered.is_some_and(|all| all.len() >= count);
+            if is_so { Ok(()) } else { Err(answer) }
+        })
+        .await;
     }
 
     /// What is offered.
@@ -163,15 +160,11 @@ impl Counter {
     /// How the last operation of an instance ends.
     pub(crate) async fn settled(&self, id: &str) -> Answer {
         let path = format!("/service_instances/{id}/last_operation");
-        let begin = Instant::now();
-        loop {
+        wait::until("it never ends", PATIENCE, async || {
             let answer = self.send("editor", "GET", &path, None).await;
-            if answer.body["state"] != "in progress" {
-                return answer;
-            }
-            assert!(begin.elapsed() < PATIENCE, "it never ends: {answer:?}");
-            sleep(LOOK).await;
-        }
+            if answer.body["state"] == "in progress" { Err(answer) } else { Ok(answer) }
+        })
+        .await
     }
 
     /// Binds as a user.

@@ -1,7 +1,7 @@
 //! A namespace with users, a controller, and what a test asks of both.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
@@ -16,13 +16,11 @@ use kubernetes::templates::{
 use kubernetes::{Client, Lead};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
-use tokio::time::sleep;
 
-use super::support::Cluster;
+use super::support::{Cluster, wait};
 
 /// The longest that anything here takes on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
-pub(crate) const LOOK: Duration = Duration::from_millis(100);
 /// The name of the controllers here.
 const NAME: &str = "templates";
 
@@ -193,11 +191,10 @@ impl Town {
 
     /// Waits until it is there.
     pub(crate) async fn appears(&self, name: &str) {
-        let begin = Instant::now();
-        while self.instances().get_opt(name).await.unwrap().is_none() {
-            assert!(begin.elapsed() < PATIENCE, "{name} is never there");
-            sleep(LOOK).await;
-        }
+        wait::until(&format!("{name} is never there"), PATIENCE, async || {
+            self.instances().get_opt(name).await.unwrap().ok_or("not found")
+        })
+        .await;
     }
 
     /// Waits until it is so.
@@ -207,15 +204,11 @@ impl Town {
         what: &str,
         holds: impl Fn(&Value) -> bool,
     ) -> Value {
-        let begin = Instant::now();
-        loop {
+        wait::until(&format!("{name} is never {what}"), PATIENCE, async || {
             let object = self.get(name).await;
-            if holds(&object) {
-                return object;
-            }
-            assert!(begin.elapsed() < PATIENCE, "{name} is never {what}: {object:#}");
-            sleep(LOOK).await;
-        }
+            if holds(&object) { Ok(object) } else { Err(object) }
+        })
+        .await
     }
 
     /// Waits until it is ready.
@@ -240,11 +233,10 @@ impl Town {
 
     /// Waits until it is gone.
     pub(crate) async fn gone(&self, name: &str) {
-        let begin = Instant::now();
-        while let Some(object) = self.instances().get_opt(name).await.unwrap() {
-            assert!(begin.elapsed() < PATIENCE, "{name} stays: {object:#?}");
-            sleep(LOOK).await;
-        }
+        wait::until(&format!("{name} stays"), PATIENCE, async || {
+            self.instances().get_opt(name).await.unwrap().map_or(Ok(()), Err)
+        })
+        .await;
     }
 
     /// Patches it, or a part of it.
@@ -266,20 +258,19 @@ impl Town {
 
     /// Waits until an object is there.
     pub(crate) async fn until_there(&self, api_version: &str, kind: &str, name: &str) {
-        let begin = Instant::now();
-        while self.object(api_version, kind, name).await.is_none() {
-            assert!(begin.elapsed() < PATIENCE, "{kind} {name} is never there");
-            sleep(LOOK).await;
-        }
+        wait::until(&format!("{kind} {name} is never there"), PATIENCE, async || {
+            self.object(api_version, kind, name).await.ok_or("not found")
+        })
+        .await;
     }
 
     /// Waits until an object is gone.
     pub(crate) async fn until_gone(&self, api_version: &str, kind: &str, name: &str) {
-        let begin = Instant::now();
-        while self.object(api_version, kind, name).await.is_some() {
-            assert!(begin.elapsed() < PATIENCE, "{kind} {name} stays");
-            sleep(LOOK).await;
-        }
+        wait::until(&format!("{kind} {name} stays"), PATIENCE, async || {
+            let found = self.object(api_version, kind, name).await;
+            found.map_or(Ok(()), |object| Err(object["metadata"].clone()))
+        })
+        .await;
     }
 
     pub(crate) fn objects(&self, api_version: &str, kind: &str) -> Api<DynamicObject> {

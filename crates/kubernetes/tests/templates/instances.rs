@@ -1,10 +1,10 @@
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::api::{Api, DeleteParams, PropagationPolicy};
 use serde_json::{Value, json};
-use tokio::time::{Duration, Instant, sleep};
+use tokio::time::{Duration, sleep};
 
 use super::calls::Calls;
-use super::harness::{LOOK, PATIENCE, Town, condition, password, template};
+use super::harness::{Town, condition, password, template};
 use super::withstands::{Wide, administrator};
 
 fn deployment(name: &str) -> Value {
@@ -205,11 +205,7 @@ async fn what_is_orphaned_stays() {
         let roles: Api<ClusterRole> = Api::all(town.cluster.client.clone());
         assert!(roles.get_opt(&role).await.unwrap().is_some(), "{name}");
         let record = format!("template-instance-{}", instance["metadata"]["uid"].as_str().unwrap());
-        let begin = Instant::now();
-        while town.object("v1", "Secret", &record).await.is_some() {
-            assert!(begin.elapsed() < PATIENCE, "the record of {name} stays");
-            sleep(LOOK).await;
-        }
+        town.until_gone("v1", "Secret", &record).await;
     }
     town.remove().await;
 }

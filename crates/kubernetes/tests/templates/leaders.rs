@@ -18,6 +18,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::harness::{Town, password, template};
+use super::support::wait;
 use super::withstands::{Wide, administrator};
 
 /// For how long a Lease is held without a word.
@@ -175,19 +176,15 @@ async fn nothing_is_left(town: &Town, name: &str) {
 
 /// Waits until there is no record of an instance.
 async fn no_record_is_left(town: &Town) {
-    let begin = Instant::now();
-    loop {
+    wait::until("they stay", PATIENCE, async || {
         let secrets =
             town.objects("v1", "Secret").list_metadata(&Default::default()).await.unwrap();
         let names = secrets.items.into_iter().filter_map(|it| it.metadata.name);
         let records: Vec<String> =
             names.filter(|it| it.starts_with("template-instance-")).collect();
-        if records.is_empty() {
-            return;
-        }
-        assert!(begin.elapsed() < PATIENCE, "they stay: {records:?}");
-        sleep(Duration::from_millis(100)).await;
-    }
+        if records.is_empty() { Ok(()) } else { Err(records) }
+    })
+    .await;
 }
 
 /// What a whole life has come to: three objects, as the instance has them, with one password.
@@ -291,11 +288,10 @@ async fn what_nothing_owns_and_a_paused_leader_makes_too_late_goes() {
 
 async fn it_goes(town: &Town, role: &str) {
     let roles: Api<ClusterRole> = Api::all(town.cluster.client.clone());
-    let begin = Instant::now();
-    while roles.get_opt(role).await.unwrap().is_some() {
-        assert!(begin.elapsed() < PATIENCE, "it stays");
-        sleep(Duration::from_millis(100)).await;
-    }
+    wait::until("it stays", PATIENCE, async || {
+        roles.get_opt(role).await.unwrap().map_or(Ok(()), Err)
+    })
+    .await;
 }
 
 /// And of what is made anew, because somebody had removed it.

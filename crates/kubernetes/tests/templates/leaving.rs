@@ -1,31 +1,28 @@
 //! What keeps an instance from going, and what does not: rights that are gone, versions of kinds that are gone.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use kube::api::{Patch, PatchParams};
 use kube::client::{Body, Client};
 use kubernetes::templates::Drift;
 use serde_json::{Value, json};
-use tokio::time::sleep;
 
 use super::harness::{Town, condition, password, template};
 use super::rights::rule;
+use super::support::wait;
 use super::withstands::{Wide, administrator};
 
 const PATIENCE: Duration = Duration::from_secs(200);
 
 /// Waits until there is an event of this reason; its message.
 async fn told(town: &Town, reason: &str) -> String {
-    let begin = Instant::now();
-    loop {
+    wait::until(&format!("nobody is told of {reason}"), PATIENCE, async || {
         let events = town.objects("v1", "Event").list(&Default::default()).await.unwrap();
         let mut told = events.iter().map(|it| &it.data);
-        if let Some(event) = told.find(|it| it["reason"] == reason) {
-            return event["message"].as_str().unwrap().to_owned();
-        }
-        assert!(begin.elapsed() < PATIENCE, "nobody is told of {reason}");
-        sleep(Duration::from_millis(100)).await;
-    }
+        let event = told.find(|it| it["reason"] == reason);
+        event.map(|it| it["message"].as_str().unwrap().to_owned()).ok_or("no event of it")
+    })
+    .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -128,15 +125,15 @@ impl Kind {
 
     /// Waits until the API server has this resource in `v2`, and in `v1` or not.
     async fn until_served(&self, client: &Client, is_old_served: bool) {
-        let begin = Instant::now();
         let serves = async |version: &str| {
             let found = client.list_api_group_resources(&format!("{}/{version}", self.group)).await;
             found.is_ok_and(|found| found.resources.iter().any(|it| it.name == self.plural))
         };
-        while serves("v1").await != is_old_served || !serves("v2").await {
-            assert!(begin.elapsed() < PATIENCE, "it is never so: {is_old_served}");
-            sleep(Duration::from_millis(100)).await;
-        }
+        wait::until("it is never so", PATIENCE, async || {
+            let served = [serves("v1").await, serves("v2").await];
+            if served == [is_old_served, true] { Ok(()) } else { Err(served) }
+        })
+        .await;
     }
 
     /// An object of its older version.

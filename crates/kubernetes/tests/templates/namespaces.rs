@@ -1,16 +1,16 @@
 //! Templates of several namespaces, and instances whose namespace goes.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, DeleteParams, DynamicObject, PostParams};
 use kubernetes::templates::names::Kind;
 use serde_json::{Value, json};
-use tokio::time::sleep;
 
 use super::counter::{Counter, id, put};
 use super::harness::{Town, template};
 use super::rights::rule;
+use super::support::wait;
 use super::withstands::Wide;
 
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -87,11 +87,8 @@ async fn the_claims_of_a_namespace_that_goes_go_and_anybody_deprovisions_them() 
     let namespaces: Api<Namespace> = Api::all(client);
     let name = counter.town.cluster.namespace.clone();
     namespaces.delete(&name, &DeleteParams::default()).await.unwrap();
-    let begin = Instant::now();
-    while counter.claim(&id).await.is_some() {
-        assert!(begin.elapsed() < PATIENCE, "its claim stays");
-        sleep(Duration::from_millis(100)).await;
-    }
+    wait::until("its claim stays", PATIENCE, async || counter.claim(&id).await.map_or(Ok(()), Err))
+        .await;
     assert!(namespaces.get_opt(&name).await.unwrap().is_none(), "not while it is there");
     assert_eq!(counter.removed("stranger", &id).await.status, 202);
     assert_eq!(counter.settled(&id).await.body["state"], "succeeded");

@@ -1,15 +1,15 @@
 //! Who may do what, granted and taken away; both are waited for until the API server goes by it.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use kubernetes::templates::names::GROUP;
 use serde_json::{Value, json};
-use tokio::time::sleep;
 
 use super::harness::Town;
+use super::support::wait;
 
 /// How long the API server may take to hear of a right.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -81,11 +81,12 @@ impl Town {
                 "namespace": namespace, "group": rule["apiGroups"][0],
                 "resource": resource, "verb": verb,
             });
-            let begin = Instant::now();
-            while self.may(user, &attributes).await != expected {
-                assert!(begin.elapsed() < PATIENCE, "{user}: {attributes}: it is never {expected}");
-                sleep(Duration::from_millis(50)).await;
-            }
+            let what = format!("{user}: {attributes}: it is never {expected}");
+            wait::until(&what, PATIENCE, async || {
+                let may = self.may(user, &attributes).await;
+                if may == expected { Ok(()) } else { Err(may) }
+            })
+            .await;
         }
     }
 

@@ -4,7 +4,7 @@
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use engine::in_process::InProcess;
 use engine::testing::MemoryStore;
@@ -18,14 +18,14 @@ use kubernetes::templates::seal_key;
 use osb::{Broker, Failure, Output, Work};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use super::harness::{Town, condition};
+use super::support::wait;
 use super::webhook::User;
 
 /// The longest that anything here takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(180);
-const LOOK: Duration = Duration::from_millis(50);
 
 pub(crate) struct Shop {
     pub(crate) town: Town,
@@ -106,17 +106,13 @@ impl Shop {
 
     /// The version of the plan, once it is so.
     pub(crate) async fn offered(&self, holds: impl Fn(&str) -> bool) -> String {
-        let begin = Instant::now();
-        loop {
+        wait::until("it is never offered", PATIENCE, async || {
             let catalog = self.broker.catalog().await.ok();
             let plan = catalog.as_ref().and_then(|it| it.services.first()?.plans.first());
             let version = plan.and_then(|it| Some(it.maintenance_info.as_ref()?.version.clone()));
-            if let Some(version) = version.filter(|version| holds(version)) {
-                return version;
-            }
-            assert!(begin.elapsed() < PATIENCE, "it is never offered: {catalog:?}");
-            sleep(LOOK).await;
-        }
+            version.filter(|version| holds(version)).ok_or(catalog)
+        })
+        .await
     }
 
     pub(crate) fn work(&self, action: &str, operation: &str, more: Value) -> Work {
@@ -133,16 +129,12 @@ impl Shop {
 
     /// Says, as the controller would, that what is ordered now has ended; once it is of a later generation than this.
     pub(crate) async fn end(&self, after: i64, failure: Option<&str>) -> i64 {
-        let begin = Instant::now();
-        let generation = loop {
+        let generation = wait::until("nothing is ordered", PATIENCE, async || {
             let found = self.town.instances().get_opt(&self.id).await.unwrap();
             let generation = found.and_then(|it| it.metadata.generation).unwrap_or_default();
-            if generation > after {
-                break generation;
-            }
-            assert!(begin.elapsed() < PATIENCE, "nothing is ordered");
-            sleep(LOOK).await;
-        };
+            if generation > after { Ok(generation) } else { Err(generation) }
+        })
+        .await;
         let conditions = match failure {
             None => json!([{"type": "Ready", "status": "True", "reason": "Created"}]),
             Some(why) => json!([

@@ -4,9 +4,10 @@ use kube::api::{Patch, PatchParams};
 use kubernetes::templates::Drift;
 use serde_json::{Value, json};
 use template::translate::Translation;
-use tokio::time::{Duration, Instant, sleep};
+use tokio::time::Duration;
 
 use super::harness::{PATIENCE, Town, template};
+use super::support::wait;
 
 fn openshift() -> Value {
     let labels = json!({"app": "web"});
@@ -103,16 +104,12 @@ async fn what_was_translated_stays_so_when_translation_is_turned_off() {
     }}}));
     ingresses.patch("web", &PatchParams::default(), &patch).await.unwrap();
     town.start().await;
-    let end = Instant::now() + PATIENCE;
     let host = format!("web-{}.apps.example.com", town.cluster.namespace);
-    loop {
+    wait::until("its host is not put back", PATIENCE, async || {
         let ingress = town.object("networking.k8s.io/v1", "Ingresse", "web").await.unwrap();
-        if ingress["spec"]["rules"][0]["host"] == *host {
-            break;
-        }
-        assert!(Instant::now() < end, "{ingress}");
-        sleep(Duration::from_millis(100)).await;
-    }
+        if ingress["spec"]["rules"][0]["host"] == *host { Ok(()) } else { Err(ingress) }
+    })
+    .await;
     // What is ordered from now on is as the operator has it now.
     let mut changed = openshift();
     changed["objects"][1]["spec"]["ports"][0]["port"] = json!(81);

@@ -1,7 +1,7 @@
 //! The webhook, served to the API server of the test cluster for one namespace; and those whom it tells apart.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::harness::{Town, template};
+use super::support::wait;
 use crate::hook;
 
 /// How long the API server may take to hear of a webhook.
@@ -60,19 +61,15 @@ impl Hook {
 
     /// Waits until the API server asks it.
     async fn until_asked(&self, town: &Town) {
-        let begin = Instant::now();
         let object =
             object(&json!({"name": "probe"}), &json!({"template": template(json!([]), json!([]))}));
         let dry = PostParams { dry_run: true, ..PostParams::default() };
-        loop {
+        let made = wait::until("the API server never asks the webhook", PATIENCE, async || {
             let made = town.instances().create(&dry, &object).await.unwrap();
-            if made.data["spec"]["requester"].is_object() {
-                assert!(made.metadata.annotations.is_none(), "of a dry run nothing is sealed");
-                return;
-            }
-            assert!(begin.elapsed() < PATIENCE, "the API server never asks the webhook");
-            sleep(Duration::from_millis(100)).await;
-        }
+            if made.data["spec"]["requester"].is_object() { Ok(made) } else { Err(made) }
+        })
+        .await;
+        assert!(made.metadata.annotations.is_none(), "of a dry run nothing is sealed");
     }
 
     /// The seal that somebody gets who says that they are the API server.

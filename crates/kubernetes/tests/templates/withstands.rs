@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::harness::{PATIENCE, Town, condition, template};
+use super::support::wait;
 
 /// What is of the whole cluster, removed when the test is over however it ends.
 pub(crate) struct Wide(Vec<Vec<String>>);
@@ -146,12 +147,13 @@ async fn what_nothing_owns_and_was_repaired_is_removed_too() {
     let roles: Api<ClusterRole> = Api::all(town.cluster.client.clone());
     let mut uids = Vec::new();
     for _ in 0..3 {
-        let there = loop {
+        let there = wait::until("it is not made anew", PATIENCE, async || {
             match roles.get_opt(&role).await.unwrap() {
-                Some(there) if !uids.contains(&there.metadata.uid) => break there,
-                _ => sleep(Duration::from_millis(100)).await,
+                Some(there) if !uids.contains(&there.metadata.uid) => Ok(there),
+                there => Err(there),
             }
-        };
+        })
+        .await;
         let uid = json!(there.metadata.uid);
         let said = |it: &Value| it["status"]["objects"][0]["ref"]["uid"] == uid;
         town.until("i", "said to have what it has", said).await;
@@ -228,11 +230,10 @@ async fn a_namespace_that_goes_takes_half_made_instances_with_it() {
     namespaces.delete(&name, &DeleteParams::background()).await.unwrap();
     sleep(Duration::from_secs(2)).await;
     town.start().await;
-    let begin = Instant::now();
-    while namespaces.get_opt(&name).await.unwrap().is_some() {
-        assert!(begin.elapsed() < PATIENCE, "the namespace stays");
-        sleep(Duration::from_millis(200)).await;
-    }
+    wait::until("the namespace stays", PATIENCE, async || {
+        namespaces.get_opt(&name).await.unwrap().map_or(Ok(()), Err)
+    })
+    .await;
     assert!(!is_there(&town, &role).await, "what is of the whole cluster stays");
     town.kill();
     home.remove().await;

@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 use osb::Action;
 use serde_json::{Value, json};
 use testkit::kubelet::{Act, Script};
+use testkit::number;
 use testkit::plane::ControlPlane;
 
 use super::support::{Served, http, order, within};
-use super::{Town, number, plane, runtime};
+use super::{Town, plane, runtime};
 
 /// What an outage is.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -31,6 +31,7 @@ use serde_json::{Value, json};
 use support::platform::Platform;
 use support::{Served, Site, builds, http, order, within};
 use testkit::kubelet::{Act, Kubelet, Script};
+use testkit::number;
 use testkit::plane::ControlPlane;
 use testkit::processor::Processor;
 use testkit::proxy::{Plan, Proxy};
@@ -40,10 +41,6 @@ use tokio::runtime::Runtime;
 /// How many schedules run when nobody says otherwise, and how many at once: they wait most of the time.
 const SCHEDULES: u64 = 8;
 const AT_ONCE: u64 = 4;
-
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok().and_then(|text| text.parse().ok())
-}
 
 /// So many, if nobody says otherwise.
 fn seeds(usual: u64) -> Range<u64> {

@@ -7,6 +7,7 @@ pub(crate) mod deaths;
 pub(crate) mod described;
 pub(crate) mod heard;
 pub(crate) mod platform;
+pub(crate) mod said;
 pub(crate) mod slow;
 pub(crate) mod town;
 
