@@ -46,7 +46,7 @@ impl Town {
     async fn new(test: &str) -> Self {
         let kubeconfig = testkit::cluster::kubeconfig().unwrap_or_else(|why| panic!("{why}"));
         let client = kubernetes::client(Some(&kubeconfig)).await.unwrap();
-        for definition in kubernetes::resources::definitions() {
+        for definition in kubernetes::definitions() {
             testkit::cluster::apply(&definition);
         }
         let namespace = format!("{test}-{}", std::process::id());
