@@ -27,7 +27,7 @@ use testkit::plane::ControlPlane;
 
 use calls::Calls;
 use counted::{
-    BROKER, BROKER_UPDATES, BROKER_V2, Counted, bind_request, call, request, settled,
+    BROKER, BROKER_TELLS, BROKER_UPDATES, BROKER_V2, Counted, bind_request, call, request, settled,
     settled_binding, token,
 };
 use served::{Tally, served};
@@ -193,6 +193,37 @@ async fn a_run_that_lasts_for_more_than_two_seconds_costs_a_write_more() {
         drop(counted.store);
         counted.cluster.remove().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_broker_says_of_how_far_it_is_costs_a_write_and_its_log_is_followed() {
+    let counted = Counted::new(BROKER_TELLS).await;
+    counted.spent(0).await;
+    let instance = InstanceId::new("i").unwrap();
+    let begun = counted.engine.provision(&call(), &instance, request()).await.unwrap();
+    // Of a run that lasts it is written that it was begun; two seconds later what it says may be.
+    counted.clock.0.fetch_add(3000, Ordering::Relaxed);
+    let mut calls = counted.spent(4).await;
+    counted.clock.0.fetch_add(3000, Ordering::Relaxed);
+    settled(&counted.engine, &instance, &token(begun)).await;
+    calls.extend(counted.spent(4).await);
+    calls.sort();
+    assert_eq!(
+        calls,
+        [
+            "DELETE jobs",
+            "GET pods/log",
+            "PATCH serviceinstances/status",
+            "PATCH serviceinstances/status",
+            "PATCH serviceinstances/status",
+            "POST jobs",
+            "POST secrets",
+            "POST serviceinstances",
+        ],
+        "that it was begun, what it said, and the outcome"
+    );
+    drop(counted.store);
+    counted.cluster.remove().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
