@@ -173,6 +173,7 @@ impl Ends {
         let mut main = pod.spec.iter().flat_map(|spec| &spec.containers);
         let is_ours_to_end = goes_on || main.any(|container| container.name == SIDECAR);
         let waits_for_us = sidecar
+            && phase != "Failed"
             && is_ours_to_end
             && !containers.contains_key(SIDECAR)
             && !is_told
@@ -309,10 +310,17 @@ fn end_of(container: &ContainerStatus, state: &ContainerState) -> Option<(Arc<st
 }
 
 /// How a native sidecar ended that was told to: a kubelet begins it anew. One that was killed before has left nothing yet,
-/// and is at it.
+/// and is at it; so is one whose node went down and began all of the pod anew, which ended before the others did.
 fn told_and_started_again(status: &PodStatus) -> Option<(Arc<str>, SeenEnd)> {
     let mut first = status.init_container_statuses.iter().flatten();
     let sidecar = first.find(|container| container.name == SIDECAR)?;
+    let finished =
+        |state: &ContainerState| Some(state.terminated.as_ref()?.finished_at.as_ref()?.0);
+    let main = status.container_statuses.iter().flatten();
+    let others = main.filter_map(|it| finished(it.state.as_ref()?)).max();
+    if finished(sidecar.last_state.as_ref()?) < others {
+        return None;
+    }
     let has_left = |end: &SeenEnd| end.code == 0 || !end.message.is_empty();
     end_of(sidecar, sidecar.last_state.as_ref()?).filter(|(_, end)| has_left(end))
 }

@@ -120,6 +120,25 @@ fn a_native_sidecar_is_told_where_a_mesh_goes_on_and_counts_as_it_ended_first() 
     }
 }
 
+/// The kubelet of a node that went down in order begins all containers of a pod anew.
+#[test]
+fn what_a_native_sidecar_left_before_the_others_ended_is_of_a_try_before() {
+    let mut object = object(&[("c", Some(0)), ("mesh", None)], Some((true, None)));
+    object["metadata"]["annotations"]["manciple.dev/ended"] = json!("true");
+    let at = |second: u8| {
+        let at = format!("2026-01-01T00:00:{second:02}Z");
+        json!({"terminated": {"exitCode": 0, "reason": "Completed", "finishedAt": at, "message": "m"}})
+    };
+    object["status"]["containerStatuses"][0]["state"] = at(30);
+    for (name, second, is_over) in
+        [("before", 29, false), ("in the same second", 30, true), ("after", 31, true)]
+    {
+        object["status"]["initContainerStatuses"][0]["lastState"] = at(second);
+        let pod = seen(&object);
+        assert_eq!((pod.is_over(), pod.anew), (is_over, is_over), "{name}");
+    }
+}
+
 #[test]
 fn each_container_of_a_pod_has_its_share_whoever_has_put_it_there() {
     let both = [("c", Some(0)), ("mesh", None)];
