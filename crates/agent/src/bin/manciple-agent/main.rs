@@ -5,8 +5,8 @@
 //! run                                    in the broker's container: runs the broker, and leaves a sealed report
 //! wrap [--] <command> …                  in any container: runs its command, and leaves its files, sealed
 //! gather                                 beside others, until SIGTERM: leaves their files, sealed
-//! gather [--once <left>] --until <file>  the same, until there is something in the file; makes the other when all is
-//!                                        left, and, begun again with that there, leaves nothing more
+//! gather [--once <left>] --until <file>  the same, or until there is something in the file, and then makes the other when
+//!                                        all is left; begun again with that there it leaves nothing more
 //! ```
 //!
 //! It exits with 0 if the broker did its work, with 1 if not, and with 2 if there is no report; `wrap` as its

@@ -364,7 +364,10 @@ fn trouble(status: &PodStatus) -> Option<String> {
             reason if is_pull(reason) || NO_IMAGE.contains(&reason) => {
                 format!("the image {} cannot be pulled", container.image)
             }
-            reason => format!("{reason}: {}", waiting.message.as_deref().unwrap_or_default()),
+            reason => match waiting.message.as_deref().filter(|said| !said.is_empty()) {
+                Some(said) => format!("{reason}: {said}"),
+                None => reason.to_owned(),
+            },
         };
         Some(format!("container {}: {why}", container.name))
     });

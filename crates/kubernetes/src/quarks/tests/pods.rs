@@ -277,4 +277,9 @@ fn a_container_that_its_kubelet_begins_again_is_not_over() {
         let pod = ended(0, &own);
         assert_eq!((pod.is_over(), pod.has_succeeded()), (is_over, is_over), "{own}");
     }
+    // What counts of a sidecar of ours is that it has ended, though its kubelet always begins it again.
+    let mut both = object(&[("c", Some(0)), ("mesh", None)], Some((true, Some(0))));
+    both["spec"]["restartPolicy"] = json!("OnFailure");
+    both["spec"]["initContainers"][0]["restartPolicy"] = json!("Always");
+    assert!(seen(&both).has_succeeded());
 }

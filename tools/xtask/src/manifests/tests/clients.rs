@@ -56,7 +56,7 @@ fn by_name(value: &mut Value) {
 
 #[test]
 fn helm_finds_nothing_to_say_of_the_chart() {
-    let Some(helm) = program("helm") else { return };
+    let Some(helm) = program("helm") else { return testkit::skipped("there is no Helm") };
     let said = output(Command::new(helm).args(["lint", "--strict"]).arg(root()), "").unwrap();
     assert!(said.contains("1 chart(s) linted, 0 chart(s) failed"), "{said}");
     assert!(!said.contains("WARNING") && !said.contains("ERROR"), "{said}");
@@ -70,7 +70,7 @@ fn helm_refuses_what_the_schema_of_values_does_and_names_it() {
         (json!({"replicas": "two"}), "replicas"),
         (json!({"templates": {"enabled": true, "requesters": "everybody"}}), "requesters"),
     ] {
-        let Some(made) = helm(&values) else { return };
+        let Some(made) = helm(&values) else { return testkit::skipped("there is no Helm") };
         let error = made.unwrap_err();
         assert!(error.contains(named), "{values}: {error}");
     }
@@ -80,7 +80,9 @@ fn helm_refuses_what_the_schema_of_values_does_and_names_it() {
 #[test]
 fn the_newest_kubectl_and_the_oldest_make_the_same_of_every_overlay() {
     let oldest = crate::cluster::program("kubectl").filter(|path| path.is_file());
-    let (Some(newest), Some(oldest)) = (program("kubectl"), oldest) else { return };
+    let (Some(newest), Some(oldest)) = (program("kubectl"), oldest) else {
+        return testkit::skipped("there are not both");
+    };
     let top = root().join("../..");
     let overlays = ["deploy", "examples"].map(|folder| overlays(&top.join(folder))).concat();
     assert!(overlays.len() > 10, "{overlays:?}");
