@@ -26,9 +26,12 @@ impl Shared {
         &self,
         name: &RunName,
         namespace: &str,
-        manifest: Manifest,
+        mut manifest: Manifest,
         lead: Option<&Arc<Lead>>,
     ) -> Result<(), StartError> {
+        if self.makes_second_pods {
+            manifest.keep_alone();
+        }
         let Manifest { mut job, given } = manifest;
         for labels in ["/metadata/labels", "/spec/template/metadata/labels"] {
             if let Some(labels) = job.pointer_mut(labels).and_then(Value::as_object_mut) {

@@ -243,11 +243,8 @@ impl JobRunner {
         }
         let name = catalog_name(&shared.label)
             .ok_or_else(|| not_started("no random numbers to be had".to_owned()))?;
-        let mut manifest = manifest::of_catalog(settings, &shared.keys.newest(), name.as_str())
+        let manifest = manifest::of_catalog(settings, &shared.keys.newest(), name.as_str())
             .map_err(|error| not_started(error.to_string()))?;
-        if shared.makes_second_pods {
-            manifest.keep_alone();
-        }
         if let Err(error) = shared.make(&name, &settings.namespace, manifest, None).await {
             // No other question has its name.
             shared.places.forget_refusal(&name);
@@ -281,10 +278,7 @@ impl Runner for JobRunner {
         }
         let key = self.shared.keys.newest();
         let settings = self.shared.settings(run)?;
-        let mut manifest = manifest::of_run(&settings, &key, &settings.in_time(run))?;
-        if self.shared.makes_second_pods {
-            manifest.keep_alone();
-        }
+        let manifest = manifest::of_run(&settings, &key, &settings.in_time(run))?;
         let place = &settings.namespace;
         if let Some(job) = self.shared.made_elsewhere(&run.name, place, &manifest).await? {
             return self.shared.taken(Some(job)).await;

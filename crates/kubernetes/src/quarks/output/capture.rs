@@ -122,7 +122,7 @@ fn begin_with(pod: &mut Value, mut bringing: Vec<Value>) {
 /// Whether its containers share what the whole of a pod asks for, as they can from Kubernetes 1.34 on: what one of ours asked
 /// for beside would be more than all of it.
 fn has_resources(pod: &Value) -> bool {
-    pod["resources"].is_object()
+    ["requests", "limits"].iter().any(|member| pod["resources"][member].is_object())
 }
 
 /// This name, or the first of those in its place that no container of a pod has.

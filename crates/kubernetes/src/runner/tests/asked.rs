@@ -9,7 +9,9 @@ use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
 
+use super::super::manifest::{alone, of_catalog};
 use super::super::seen::SeenPod;
+use super::super::settings::JobSettings;
 use super::super::watch::Seen;
 use super::logs::{Set, ended_at, runs};
 use super::status::{ended, installed, of, running};
@@ -36,6 +38,45 @@ fn server(there: Vec<(&'static str, Value)>) -> (Client, Arc<Mutex<Vec<String>>>
         }
     });
     (Client::new(service, "n"), calls)
+}
+
+/// From Kubernetes 1.30 on there is no second one.
+#[tokio::test]
+async fn only_where_there_may_be_two_pods_of_a_run_are_they_kept_apart() {
+    let name = RunName::parse("run-1").unwrap();
+    let nodes = json!({"nodeAffinity": {}});
+    for (makes_second_pods, chosen, expected) in [
+        (true, None, alone("run-1", None)),
+        (true, Some(&nodes), alone("run-1", Some(nodes.clone()))),
+        (false, None, Value::Null),
+        (false, Some(&nodes), nodes.clone()),
+    ] {
+        let made = Arc::<Mutex<Value>>::default();
+        let taken = Arc::clone(&made);
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let taken = Arc::clone(&taken);
+            async move {
+                let is_job = request.uri().path().ends_with("/jobs");
+                let body = request.into_body().collect_bytes().await?;
+                if is_job {
+                    *taken.lock().unwrap() = serde_json::from_slice(&body).unwrap();
+                }
+                let answer = Response::builder().status(201).body(Body::from(body.to_vec()));
+                answer.map_err(tower::BoxError::from)
+            }
+        });
+        let mut settings = JobSettings::new("n", "b", "image", "agent");
+        settings.pod.affinity = chosen.cloned();
+        let key = agent::KeyPair::generate().public().clone();
+        let manifest = of_catalog(&settings, &key, name.as_str()).unwrap();
+        let (client, clock) = (server(Vec::new()).0, Set::at(MADE));
+        let mut shared = runs(&client, &clock).await;
+        shared.client = Client::new(service, "n");
+        shared.makes_second_pods = makes_second_pods;
+        shared.make(&name, "n", manifest, None).await.unwrap();
+        let affinity = made.lock().unwrap()["spec"]["template"]["spec"]["affinity"].clone();
+        assert_eq!(affinity, expected, "{makes_second_pods} {chosen:?}");
+    }
 }
 
 /// A pod that is younger than the list was heard of before that came to its end.

@@ -37,18 +37,6 @@ fn no_two_pods_of_a_run_are_on_nodes_at_once_whatever_else_is_chosen() {
     }
 }
 
-/// From Kubernetes 1.30 on there is no second one.
-#[test]
-fn only_where_there_may_be_two_pods_of_a_run_are_they_kept_apart() {
-    let key = agent::KeyPair::generate().public().clone();
-    let settings = JobSettings::new("n", "b", "broker:1", Delivery::from("agent"));
-    let mut made = of_catalog(&settings, &key, "r").unwrap();
-    let affinity = |job: &Value| job["spec"]["template"]["spec"]["affinity"].clone();
-    assert_eq!(affinity(&made.job), Value::Null);
-    made.keep_alone();
-    assert_eq!(affinity(&made.job), alone("r", None));
-}
-
 /// An agent of a ConfigMap, for the processors of ARM.
 fn packed() -> PackedAgent {
     let mut program = b"\x7FELF".to_vec();
