@@ -127,7 +127,7 @@ async fn a_request_looks_at_so_many_records_and_says_where_to_go_on() {
 }
 
 #[tokio::test]
-async fn a_mark_whose_operation_is_forgotten_skips_nothing_that_is_kept() {
+async fn a_cursor_whose_operation_is_forgotten_skips_nothing_that_is_kept() {
     let (world, engine) = world().await;
     let mut query = query(OperationFilter::All, Some("a"), 1);
     let first = engine.operations(&query).await.unwrap();

@@ -2,8 +2,8 @@
 //! examples are in no other installation's way, the rights are those that are written down and each is used, one replica
 //! serves, two answer for each other and are monitored, an instance lives through `examples/kubernetes`, another, of a
 //! broker that is a server of its own, through `examples/operator`, another, of a template, through `examples/templates`,
-//! others by Jobs in a namespace beside their brokers', Helm installs the chart and changes it, and the jobs of `examples/quarks-jobs` run, under the
-//! controller's rights everywhere and in one namespace.
+//! others by Jobs in a namespace beside their brokers', Helm installs the chart and changes it, and the jobs of
+//! `examples/quarks-jobs` run, under the controller's rights everywhere and in one namespace.
 
 mod apart;
 mod ha;
