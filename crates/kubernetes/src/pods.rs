@@ -30,6 +30,11 @@ pub(crate) fn is_pull(reason: &str) -> bool {
     PULLS.contains(&reason)
 }
 
+/// Whether it waits for one that its kubelet does not try to get.
+pub(crate) fn is_no_image(reason: &str) -> bool {
+    ["InvalidImageName", "ErrImageNeverPull"].contains(&reason)
+}
+
 /// Why a pod has no node, if that is said: `words` where no node takes it. From Kubernetes 1.27 on a pod may be held back
 /// before anybody looks for one.
 pub(crate) fn without_node(status: &PodStatus, words: &str) -> Option<String> {

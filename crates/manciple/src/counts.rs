@@ -1,4 +1,4 @@
-//! What is counted of TemplateInstances, whoever makes them: the controller, or a server that has one within.
+//! What a server and a controller count alike: which program it is, and how TemplateInstances stand, which either makes.
 
 use kubernetes::templates::Counts;
 use prometheus_client::encoding::text::encode_registry;
@@ -6,9 +6,16 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
-/// Appends them, without the end of the text. No name is ever a label: the number of series is fixed.
+/// Which program it is.
+pub(crate) fn of_program(registry: &mut Registry) {
+    let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
+    registry.register("build", "The program", build);
+}
+
+/// Appends how TemplateInstances stand, without the end of the text. No name is ever a label: the number of series is fixed.
 ///
 /// # Errors
 /// Of the text: a string has none.

@@ -282,18 +282,15 @@ fn objects_in(namespace: &str, values: &Value) -> anyhow::Result<Vec<Value>> {
     Ok(objects)
 }
 
-/// Objects by kind and name; variables in order of their names, for the order is no matter, and without what is said to
-/// Helm alone.
+/// Objects by kind and name; what has names in the order of these, which is no matter, and without what is said to Helm
+/// alone.
 fn by_name(objects: Vec<Value>) -> BTreeMap<String, Value> {
     let named = objects.into_iter().map(|mut object| {
         if object["kind"] == "CustomResourceDefinition" {
             let metadata = object["metadata"].as_object_mut();
             metadata.and_then(|metadata| metadata.remove("annotations"));
         }
-        let variables = object.pointer_mut("/spec/template/spec/containers/0/env");
-        if let Some(variables) = variables.and_then(Value::as_array_mut) {
-            variables.sort_by_key(|variable| variable["name"].to_string());
-        }
+        manifests::in_order(&mut object);
         let word = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or("?");
         (format!("{} {}", word("/kind"), word("/metadata/name")), object)
     });

@@ -159,6 +159,18 @@ pub(crate) fn objects(text: &str) -> anyhow::Result<Vec<Value>> {
     Ok(serde_saphyr::from_multiple(text)?)
 }
 
+/// Puts lists of what has names in the order of these: each patch has a place of its own for what it adds.
+pub(crate) fn in_order(value: &mut Value) {
+    match value {
+        Value::Object(members) => members.values_mut().for_each(in_order),
+        Value::Array(items) => {
+            items.iter_mut().for_each(in_order);
+            items.sort_by_key(|item| item["name"].as_str().map(str::to_owned));
+        }
+        _ => {}
+    }
+}
+
 /// Objects as one, for kubectl.
 pub(crate) fn list(objects: impl Iterator<Item = Value>) -> Value {
     json!({"apiVersion": "v1", "kind": "List", "items": objects.collect::<Vec<_>>()})

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Pod, PodStatus
 
 use super::delivery::AGENT_CONTAINER;
 use super::manifest::BROKER_CONTAINER;
-use crate::pods::{is_pull, never_was, without_node};
+use crate::pods::{is_no_image, is_pull, never_was, without_node};
 
 /// What is said of a pod that failed and has no more to say.
 pub(super) const UNKNOWN: &str = "its pod failed, and how its broker ended is not known";
@@ -180,7 +180,7 @@ fn waits(state: ContainerState) -> Option<Waits> {
         "CreateContainerConfigError" => "the pod asks for something that is not there",
         _ => "the container cannot be made",
     };
-    let for_ever = as_root || ["InvalidImageName", "ErrImageNeverPull"].contains(&reason.as_str());
+    let for_ever = as_root || is_no_image(&reason);
     let pulls = is_pull(&reason);
     Some(Waits { why: format!("{what}: {reason}: {said}"), for_ever, pulls })
 }

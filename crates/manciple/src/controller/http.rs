@@ -14,7 +14,6 @@ use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::ConstGauge;
-use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
 use crate::counts;
@@ -57,8 +56,7 @@ async fn ready(State(controllers): State<Controllers>) -> Response {
 
 async fn metrics(State(controllers): State<Controllers>) -> Response {
     let mut registry = Registry::with_prefix("manciple");
-    let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
-    registry.register("build", "The program", build);
+    counts::of_program(&mut registry);
     let help = "Whether this process acts: one of all replicas is to";
     let leads = i64::from(*controllers.lead.held().borrow());
     registry.register("leading", help, ConstGauge::new(leads));

@@ -13,7 +13,6 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::counts;
@@ -63,8 +62,7 @@ pub(crate) struct Metrics {
 impl Metrics {
     pub(crate) fn new() -> Arc<Self> {
         let mut registry = Registry::with_prefix("manciple");
-        let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
-        registry.register("build", "The program", build);
+        counts::of_program(&mut registry);
         let requests = Family::default();
         registry.register("http_requests", "Requests answered", requests.clone());
         let request_seconds =

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{
 };
 
 use crate::nodes::{is_silent, is_unheard};
-use crate::pods::{is_pull, never_was, without_node};
+use crate::pods::{is_no_image, is_pull, never_was, without_node};
 use crate::quarks::api::dialect::{Dialect, TRIGGERED};
 use crate::quarks::api::pod::{CONTAINERS, SIDECAR, TOLD_ENDED};
 
@@ -331,9 +331,6 @@ fn last_end(status: &PodStatus) -> i64 {
     ends.map(|at| at.0.as_second()).max().unwrap_or_default()
 }
 
-/// Why a container waits for an image that nobody tries to get.
-const NO_IMAGE: [&str; 2] = ["InvalidImageName", "ErrImageNeverPull"];
-
 /// Of a container that ends too often.
 pub(crate) const BEGUN_AGAIN: &str = "is begun again, each time after a longer pause";
 
@@ -361,7 +358,7 @@ fn trouble(status: &PodStatus) -> Option<String> {
         let why = match waiting.reason.as_deref()? {
             // Of one that ends too often its ends are told.
             "" | "ContainerCreating" | "PodInitializing" | "CrashLoopBackOff" => return None,
-            reason if is_pull(reason) || NO_IMAGE.contains(&reason) => {
+            reason if is_pull(reason) || is_no_image(reason) => {
                 format!("the image {} cannot be pulled", container.image)
             }
             reason => match waiting.message.as_deref().filter(|said| !said.is_empty()) {

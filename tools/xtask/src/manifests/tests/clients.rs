@@ -4,11 +4,7 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 use super::*;
-
-/// A program of the newest.
-fn program(name: &str) -> Option<PathBuf> {
-    crate::clients::program(name).unwrap()
-}
+use crate::clients::program;
 
 fn output(command: &mut Command, given: &str) -> Result<String, String> {
     let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -40,18 +36,6 @@ fn overlays(folder: &Path) -> Vec<PathBuf> {
         entries.filter(|path| path.is_dir()).flat_map(|it| overlays(&it)).collect();
     found.extend(folder.join("kustomization.yaml").is_file().then(|| folder.to_owned()));
     found
-}
-
-/// Lists of what has names in the order of these: each puts what a patch adds in a place of its own.
-fn by_name(value: &mut Value) {
-    match value {
-        Value::Object(members) => members.values_mut().for_each(by_name),
-        Value::Array(items) => {
-            items.iter_mut().for_each(by_name);
-            items.sort_by_key(|item| item["name"].as_str().map(str::to_owned));
-        }
-        _ => {}
-    }
 }
 
 #[test]
@@ -91,7 +75,7 @@ fn the_newest_kubectl_and_the_oldest_make_the_same_of_every_overlay() {
             let made = output(Command::new(kubectl).arg("kustomize").arg(&overlay), "");
             let mut made =
                 sorted([&made.unwrap_or_else(|error| panic!("{}: {error}", overlay.display()))]);
-            made.iter_mut().for_each(by_name);
+            made.iter_mut().for_each(in_order);
             // The oldest says a namespace of what has none.
             for object in made.iter_mut().filter(|it| crate::kubectl::is_of_cluster(it)) {
                 object["metadata"].as_object_mut().unwrap().remove("namespace");
