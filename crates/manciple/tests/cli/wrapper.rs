@@ -18,7 +18,7 @@ fn q1_17_what_starts_the_original_as_a_program_starts_this_one() {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("quarks-job");
     executable(&program, script);
-    executable(&folder.path().join("manciple"), "#!/bin/sh\necho \"$APPLY_CRD $*\"\n");
+    executable(&folder.path().join("manciple"), "#!/bin/sh\n[ \"$*\" != --version ] || { echo manciple 1.2.3; exit; }\necho \"$APPLY_CRD $*\"\n");
     let path = format!("{}:/usr/bin:/bin", folder.path().display());
     for (set, words, said) in [
         (None, vec![], "true controller"),
@@ -27,7 +27,7 @@ fn q1_17_what_starts_the_original_as_a_program_starts_this_one() {
         // A flag wins over a variable.
         (None, vec!["--apply-crd=false"], "true controller --apply-crd=false"),
         (None, vec!["help"], " controller --help"),
-        (None, vec!["version"], " --version"),
+        (None, vec!["version"], "Quarks-Job Version: 1.2.3"),
     ] {
         let mut command = Command::new(&program);
         command.args(&words).env_clear().env("PATH", &path);
