@@ -18,7 +18,7 @@ mod forms;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-use aho_corasick::{AhoCorasick, AhoCorasickBuilder, AhoCorasickKind, MatchKind};
+use aho_corasick::{AhoCorasick, AhoCorasickBuilder, AhoCorasickKind, BuildError, MatchKind};
 use serde_json::Value;
 
 /// What stands in place of a secret.
@@ -36,6 +36,11 @@ const MAX_WHOLE_JSON_BYTES: usize = 8 * 1024;
 /// How much is looked for in encoded forms, in bytes of these, short values first: a state of a
 /// megabyte would take a quarter of a gigabyte, and end a run for want of memory that did its work.
 const MAX_ENCODED_TOTAL: usize = 512 * 1024;
+
+/// How much one automaton looks for, in bytes: one pattern, or several of so much together. While it is built it takes some
+/// 50 bytes for each of these, and a fourth of that afterwards, so that several, built one after the other, take less at
+/// most than one for all. Each is a pass over the text.
+const MAX_AUTOMATON_BYTES: usize = 16 * 1024;
 
 /// Values that are no secret, whatever member they stand in.
 const COMMON: &[&str] = &[
@@ -120,21 +125,24 @@ pub enum Cut {
 
 /// Masks known values in text; see the [module](self) for what is known and in which forms.
 ///
-/// Needs about 50 bytes for each byte of each form, so a few hundred kilobytes for the usual
-/// handful of passwords and keys.
+/// Needs about 14 bytes for each byte of each form, and a megabyte while it is made: a few hundred kilobytes for the
+/// usual handful of passwords and keys.
 #[derive(Default)]
 pub struct Redactor {
     matcher: Matcher,
     patterns: Vec<String>,
 }
 
-#[derive(Default)]
 enum Matcher {
-    #[default]
-    Nothing,
-    Automaton(AhoCorasick),
-    /// The automaton could not be built: better no text than a secret.
+    Automata(Vec<AhoCorasick>),
+    /// An automaton could not be built: better no text than a secret.
     Everything,
+}
+
+impl Default for Matcher {
+    fn default() -> Self {
+        Self::Automata(Vec::new())
+    }
 }
 
 impl std::fmt::Debug for Redactor {
@@ -156,17 +164,9 @@ impl Redactor {
                 patterns.extend(forms);
             }
         }
-        if patterns.is_empty() {
-            return Self::default();
-        }
         let patterns: Vec<String> = patterns.into_iter().collect();
-        // A DFA, the default for few patterns, takes a kilobyte for each byte of them.
-        let built = AhoCorasickBuilder::new()
-            .match_kind(MatchKind::Standard)
-            .kind(Some(AhoCorasickKind::ContiguousNFA))
-            .build(&patterns);
-        let matcher = built.map_or(Matcher::Everything, Matcher::Automaton);
-        Self { matcher, patterns }
+        let automata: Result<_, _> = in_parts(&patterns).map(automaton).collect();
+        Self { matcher: automata.map_or(Matcher::Everything, Matcher::Automata), patterns }
     }
 
     /// The text without the secrets. A text in pieces is to be given line by line, or by
@@ -178,14 +178,7 @@ impl Redactor {
     /// As [`Self::redact`], of a text that was cut off: what may be a part of a secret
     /// there is masked too.
     pub fn redact_cut<'t>(&self, text: &'t str, cut: Option<Cut>) -> Cow<'t, str> {
-        let automaton = match &self.matcher {
-            Matcher::Nothing => return Cow::Borrowed(text),
-            Matcher::Everything => return Cow::Borrowed(MASK),
-            Matcher::Automaton(automaton) => automaton,
-        };
-        let Ok(found) = automaton.try_find_overlapping_iter(text) else {
-            return Cow::Borrowed(MASK);
-        };
+        let Matcher::Automata(automata) = &self.matcher else { return Cow::Borrowed(MASK) };
         let mut spans = Spans::default();
         if cut == Some(Cut::Both) && self.patterns.iter().any(|pattern| pattern.contains(text)) {
             spans.add(0, text.len());
@@ -194,8 +187,11 @@ impl Redactor {
             let longest = self.patterns.iter().map(|pattern| begins_within(text, pattern)).max();
             spans.add(0, longest.unwrap_or(0));
         }
-        for span in found {
-            spans.add(span.start(), span.end());
+        for automaton in automata {
+            let Ok(found) = automaton.try_find_overlapping_iter(text) else {
+                return Cow::Borrowed(MASK);
+            };
+            spans.add_pass(found.map(|span| (span.start(), span.end())));
         }
         if matches!(cut, Some(Cut::End | Cut::Both)) {
             let longest = self.patterns.iter().map(|pattern| ends_within(text, pattern)).max();
@@ -216,34 +212,73 @@ fn with_lines(secrets: &Secrets) -> Vec<&[u8]> {
     values
 }
 
-/// What is to be masked: disjoint, in order.
+/// Patterns by what one automaton looks for.
+fn in_parts(patterns: &[String]) -> impl Iterator<Item = &[String]> {
+    let mut bytes = 0;
+    patterns.chunk_by(move |before, after| {
+        bytes += before.len();
+        let fits = bytes + after.len() <= MAX_AUTOMATON_BYTES;
+        if !fits {
+            bytes = 0;
+        }
+        fits
+    })
+}
+
+fn automaton(patterns: &[String]) -> Result<AhoCorasick, BuildError> {
+    // A DFA, the default for few patterns, takes a kilobyte for each byte of them; an NFA, as much for each of its states
+    // that are dense.
+    AhoCorasickBuilder::new()
+        .match_kind(MatchKind::Standard)
+        .kind(Some(AhoCorasickKind::ContiguousNFA))
+        .dense_depth(1)
+        .build(patterns)
+}
+
+/// What is to be masked.
 #[derive(Default)]
 struct Spans(Vec<(usize, usize)>);
 
 impl Spans {
-    /// Adds a span that ends at or after all before it.
-    fn add(&mut self, mut start: usize, mut end: usize) {
-        if start == end {
-            return;
+    fn add(&mut self, start: usize, end: usize) {
+        if start < end {
+            self.0.push((start, end));
         }
-        while let Some(&(earlier_start, earlier_end)) = self.0.last() {
-            if earlier_end < start {
-                break;
-            }
-            start = start.min(earlier_start);
-            end = end.max(earlier_end);
-            self.0.pop();
-        }
-        self.0.push((start, end));
     }
 
-    fn mask<'t>(&self, text: &'t str) -> Cow<'t, str> {
+    /// Adds what was found in one pass: each ends at or after the one before it. Joined as they come, for there may be more
+    /// of them than the text has bytes.
+    fn add_pass(&mut self, found: impl Iterator<Item = (usize, usize)>) {
+        let pass = self.0.len();
+        for (mut start, end) in found {
+            while let Some((earlier, _)) = self.0[pass..].last().filter(|it| it.1 >= start) {
+                start = start.min(*earlier);
+                self.0.pop();
+            }
+            self.0.push((start, end));
+        }
+    }
+
+    /// Those that overlap or touch as one, in order.
+    fn joined(mut self) -> Vec<(usize, usize)> {
+        self.0.sort_unstable();
+        self.0.dedup_by(|after, before| {
+            let meet = after.0 <= before.1;
+            if meet {
+                before.1 = before.1.max(after.1);
+            }
+            meet
+        });
+        self.0
+    }
+
+    fn mask(self, text: &str) -> Cow<'_, str> {
         if self.0.is_empty() {
             return Cow::Borrowed(text);
         }
         let mut masked = String::with_capacity(text.len());
         let mut rest = 0;
-        for &(start, end) in &self.0 {
+        for (start, end) in self.joined() {
             masked.push_str(&text[rest..start]);
             masked.push_str(MASK);
             rest = end;
