@@ -16,7 +16,7 @@ use crate::hands::{Hands, Trouble};
 use crate::names::RunName;
 use crate::observe::{is_leaving, newest, observe};
 use crate::permits::Permits;
-use crate::ports::{Run, RunState, StartError, StoreError, Stored};
+use crate::ports::{Run, RunState, StoreError, Stored};
 use crate::record::{Key, OperationFailure, Phase, Reason, Record, Timestamp};
 use crate::shared::Shared;
 use crate::transition::{self, Intent};
@@ -228,19 +228,17 @@ async fn start(
             Ok(Next::Look)
         }
         Err(error) => {
-            let before = hands.refused.as_ref().map_or(0, |refused| refused.times);
-            let times = match error {
-                // Said from the second time on, as any, and no reason to give up.
-                StartError::Unready(_) if before >= 2 => before,
-                _ => before + 1,
-            };
-            let permanent = matches!(error, StartError::Permanent(_));
+            let now = shared.clock.now();
+            let refused = RefusedStart::after(&shared.policy, hands.refused.as_ref(), &error, now);
+            let times = refused.times;
             tracing::warn!(run = %run.name, %error, times, "a run could not be started");
+            let next = match refused.permanent {
+                true => Next::Look,
+                false => Next::Await(Awaited::Time(now.until(refused.until))),
+            };
             hands.tried = Some(run.name);
-            let pause = shared.policy.pause(times + 1);
-            let until = shared.clock.now().plus(pause);
-            hands.refused = Some(RefusedStart { why: error.to_string(), permanent, times, until });
-            Ok(if permanent { Next::Look } else { Next::Await(Awaited::Time(pause)) })
+            hands.refused = Some(refused);
+            Ok(next)
         }
     }
 }
