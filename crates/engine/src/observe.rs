@@ -50,6 +50,8 @@ pub(crate) async fn observe<'a>(
     hands: &Hands,
 ) -> Result<State<'a>, Trouble> {
     let operation = &record.operation;
+    let current = transition::current_run(operation);
+    let refused_start = hands.refused_start(&current).cloned();
     let run = match &operation.phase {
         // It is not asked after yet, and to ask whether it is may be a call.
         Phase::External { next, .. }
@@ -57,7 +59,7 @@ pub(crate) async fn observe<'a>(
         {
             RunState::Absent
         }
-        _ => run_of(shared, operation, hands.refused.is_some()).await?,
+        _ => run_of(shared, operation, refused_start.is_some()).await?,
     };
     let halted = match &operation.halts {
         // Its own run was begun when that one was over.
@@ -87,9 +89,8 @@ pub(crate) async fn observe<'a>(
         }
         _ => Around::Nothing,
     };
-    let begun = hands.begun.as_ref() == Some(&transition::current_run(operation));
-    let (refused_start, queued) = (hands.refused.clone(), hands.queued);
-    Ok(State { record, run, begun, halted, around, refused_start, queued })
+    let begun = hands.begun.as_ref() == Some(&current);
+    Ok(State { record, run, begun, halted, around, refused_start, queued: hands.queued })
 }
 
 fn bindings(instance: &InstanceId, filter: Filter, limit: usize) -> Query {
