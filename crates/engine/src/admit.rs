@@ -5,7 +5,6 @@
 
 use osb::{Action, BindRequest, Error, ErrorKind};
 
-use crate::catalog::object;
 use crate::record::{Lifecycle, Ordered, Phase, Record, Timestamp};
 
 /// What to do about a request.
@@ -181,8 +180,8 @@ pub(crate) fn binding_order(parent: &Record, request: &BindRequest) -> Result<Or
     Ok(Ordered {
         service_id: request.service_id.clone().unwrap_or_else(|| parent.ordered.service_id.clone()),
         plan_id: request.plan_id.clone().unwrap_or_else(|| parent.ordered.plan_id.clone()),
-        parameters: object(request.parameters.as_ref()),
-        context: object(request.context.as_ref()),
+        parameters: request.parameters.clone().unwrap_or_default(),
+        context: request.context.clone().unwrap_or_default(),
         maintenance_info: None,
         organization_guid: None,
         space_guid: None,
@@ -204,7 +203,7 @@ pub(crate) fn rotated_already(existing: Option<&Record>, request: &BindRequest) 
 }
 
 fn asks_for_nothing_else(request: &BindRequest, ordered: &Ordered) -> bool {
-    request.parameters.is_none() || object(request.parameters.as_ref()) == ordered.parameters
+    request.parameters.as_ref().is_none_or(|asked| *asked == ordered.parameters)
 }
 
 /// A binding must be of its instance's service and plan.
