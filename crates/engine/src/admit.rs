@@ -177,16 +177,13 @@ pub(crate) fn binding_order(parent: &Record, request: &BindRequest) -> Result<Or
     if let Some(app) = &request.app_guid {
         bind_resource.get_or_insert_default().app_guid.get_or_insert_with(|| app.clone());
     }
+    let service_id = request.service_id.as_ref().unwrap_or(&parent.ordered.service_id);
+    let plan_id = request.plan_id.as_ref().unwrap_or(&parent.ordered.plan_id);
     Ok(Ordered {
-        service_id: request.service_id.clone().unwrap_or_else(|| parent.ordered.service_id.clone()),
-        plan_id: request.plan_id.clone().unwrap_or_else(|| parent.ordered.plan_id.clone()),
         parameters: request.parameters.clone().unwrap_or_default(),
         context: request.context.clone().unwrap_or_default(),
-        maintenance_info: None,
-        organization_guid: None,
-        space_guid: None,
         bind_resource,
-        predecessor_binding_id: None,
+        ..Ordered::bare(service_id.clone(), plan_id.clone())
     })
 }
 

@@ -63,17 +63,7 @@ fn record(key: Key) -> Record {
 }
 
 fn ordered(service: &str, plan: &str) -> Ordered {
-    Ordered {
-        service_id: ServiceId::new(service).unwrap(),
-        plan_id: PlanId::new(plan).unwrap(),
-        parameters: Default::default(),
-        context: Default::default(),
-        maintenance_info: None,
-        organization_guid: None,
-        space_guid: None,
-        bind_resource: None,
-        predecessor_binding_id: None,
-    }
+    Ordered::bare(ServiceId::new(service).unwrap(), PlanId::new(plan).unwrap())
 }
 
 /// A record in which nothing is empty.
