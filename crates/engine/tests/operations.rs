@@ -12,6 +12,7 @@ use engine::ports::{Filter, Kind, Query, RunFailure, Store};
 use engine::record::{Key, Lifecycle, Phase, Reason};
 use engine::testing::mortal::Life;
 use engine::testing::scripted_runner::{Act, failure, fitting_output};
+use engine::testing::store_contract::Lists as _;
 use osb::jobs::contract::Capability;
 use osb::{
     Action, Backend, Call, ErrorKind, Failure, FailureKind, OperationState, Output, Reply, Work,
