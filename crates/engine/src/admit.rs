@@ -5,7 +5,6 @@
 
 use osb::{Action, BindRequest, Error, ErrorKind};
 
-use crate::catalog::object;
 use crate::record::{Lifecycle, Ordered, Phase, Record, Timestamp};
 
 /// What to do about a request.
@@ -178,16 +177,13 @@ pub(crate) fn binding_order(parent: &Record, request: &BindRequest) -> Result<Or
     if let Some(app) = &request.app_guid {
         bind_resource.get_or_insert_default().app_guid.get_or_insert_with(|| app.clone());
     }
+    let service_id = request.service_id.as_ref().unwrap_or(&parent.ordered.service_id);
+    let plan_id = request.plan_id.as_ref().unwrap_or(&parent.ordered.plan_id);
     Ok(Ordered {
-        service_id: request.service_id.clone().unwrap_or_else(|| parent.ordered.service_id.clone()),
-        plan_id: request.plan_id.clone().unwrap_or_else(|| parent.ordered.plan_id.clone()),
-        parameters: object(request.parameters.as_ref()),
-        context: object(request.context.as_ref()),
-        maintenance_info: None,
-        organization_guid: None,
-        space_guid: None,
+        parameters: request.parameters.clone().unwrap_or_default(),
+        context: request.context.clone().unwrap_or_default(),
         bind_resource,
-        predecessor_binding_id: None,
+        ..Ordered::bare(service_id.clone(), plan_id.clone())
     })
 }
 
@@ -204,7 +200,7 @@ pub(crate) fn rotated_already(existing: Option<&Record>, request: &BindRequest) 
 }
 
 fn asks_for_nothing_else(request: &BindRequest, ordered: &Ordered) -> bool {
-    request.parameters.is_none() || object(request.parameters.as_ref()) == ordered.parameters
+    request.parameters.as_ref().is_none_or(|asked| *asked == ordered.parameters)
 }
 
 /// A binding must be of its instance's service and plan.

@@ -14,7 +14,6 @@ use osb::{
 
 use crate::admit::{self, Admission};
 use crate::answer;
-use crate::catalog::object;
 use crate::engine::Engine;
 use crate::names::request_hash;
 use crate::policy::OnBound;
@@ -46,8 +45,8 @@ impl Backend for Engine {
         let ordered = Ordered {
             service_id: request.service_id,
             plan_id: request.plan_id,
-            parameters: object(request.parameters.as_ref()),
-            context: object(request.context.as_ref()),
+            parameters: request.parameters.unwrap_or_default(),
+            context: request.context.unwrap_or_default(),
             maintenance_info: request.maintenance_info,
             organization_guid: Some(request.organization_guid),
             space_guid: Some(request.space_guid),

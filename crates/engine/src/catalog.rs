@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use osb::catalog::{CompiledCatalog, Fault};
 use osb::jobs::contract::Capability;
-use osb::{Catalog, Object, Plan, PlanId, Service, ServiceId};
+use osb::{Catalog, Plan, PlanId, Service, ServiceId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::engine::Engine;
 use crate::ports::{Offer, RunFailure, StoreError};
-use crate::shared::Offering;
+use crate::shared::InForce;
 use crate::withdrawn::{Former, keep_plans_in_use, remember};
 
 /// How often it is looked whether this process asks the broker now, and what was ordered of former plans.
@@ -73,7 +73,7 @@ impl Engine {
                 let unchanged =
                     |before: &Arc<CompiledCatalog>| before.catalog() == catalog.catalog();
                 // Unchanged: keep its Last-Modified.
-                let known = self.shared.offering();
+                let known = self.shared.in_force();
                 let known = known.filter(|known| unchanged(&known.catalog));
                 let (catalog, former) = match known {
                     // There may have been no room to save them.
@@ -83,7 +83,7 @@ impl Engine {
                     Some(known) => (known.catalog.clone(), Arc::new(former)),
                     None => (catalog, Arc::new(former)),
                 };
-                self.offer(Offering { catalog, capabilities, of_service, withdrawn, former });
+                self.put_in_force(InForce { catalog, capabilities, of_service, withdrawn, former });
                 Ok(true)
             }
             Err(faults) => {
@@ -108,11 +108,11 @@ impl Engine {
     /// As [`Self::refresh_catalog`].
     pub async fn set_offer(&self, mut offer: Offer) -> Result<Arc<CompiledCatalog>, CatalogError> {
         let mut catalog = osb::catalog::parse(&offer.catalog).map_err(CatalogError::Faults)?;
-        let before = self.shared.offering();
+        let before = self.shared.in_force();
         let (mut withdrawn, mut former) = (Vec::new(), Vec::new());
         let offered: Vec<ServiceId> =
             catalog.services.iter().map(|service| service.id.clone()).collect();
-        if let Some(before @ Offering { catalog: last, former: remembered, .. }) = &before {
+        if let Some(before @ InForce { catalog: last, former: remembered, .. }) = &before {
             let in_use = self.shared.store.plans_in_use().await.map_err(CatalogError::Store)?;
             let had = last.catalog().services.iter();
             let had: Vec<_> = had.chain(remembered.iter().map(|former| &former.service)).collect();
@@ -132,7 +132,7 @@ impl Engine {
         };
         let catalog = compiled.map_err(CatalogError::Faults)?;
         let Offer { capabilities, of_service, .. } = offer;
-        let offering = Offering {
+        let next = InForce {
             catalog: Arc::clone(&catalog),
             capabilities: capabilities.clone(),
             of_service: of_service.clone(),
@@ -141,8 +141,8 @@ impl Engine {
         };
         let saved = Saved { catalog: offer.catalog, capabilities, of_service, withdrawn, former };
         self.save(saved).await.map_err(CatalogError::Store)?;
-        self.tell_withdrawn(&offering.withdrawn);
-        self.offer(offering);
+        self.tell_withdrawn(&next.withdrawn);
+        self.put_in_force(next);
         Ok(catalog)
     }
 
@@ -181,9 +181,9 @@ impl Engine {
     }
 
     /// The offer in force, without what is in it only for the instances that have it; `None`: there is none.
-    pub fn offered(&self) -> Option<Offer> {
-        let Offering { catalog, capabilities, of_service, withdrawn, .. } =
-            self.shared.offering()?;
+    pub fn offer_in_force(&self) -> Option<Offer> {
+        let InForce { catalog, capabilities, of_service, withdrawn, .. } =
+            self.shared.in_force()?;
         let mut catalog = catalog.catalog().clone();
         for service in &mut catalog.services {
             let kept = |plan: &PlanId| {
@@ -253,7 +253,7 @@ impl Engine {
     /// # Errors
     /// If the store fails.
     pub async fn lacks_a_plan(&self) -> Result<bool, StoreError> {
-        let former = self.shared.offering().map(|offering| offering.former);
+        let former = self.shared.in_force().map(|in_force| in_force.former);
         let Some(former) = former.filter(|former| !former.is_empty()) else { return Ok(false) };
         let in_use = self.shared.store.plans_in_use().await?;
         Ok(in_use.iter().any(|(service, plan)| former.iter().any(|it| it.is(service, plan))))
@@ -267,7 +267,7 @@ impl Engine {
                 return;
             }
         };
-        let Some(offer) = lacks.then(|| self.offered()).flatten() else { return };
+        let Some(offer) = lacks.then(|| self.offer_in_force()).flatten() else { return };
         if let Err(error) = self.set_offer(offer).await {
             tracing::error!(%error, "a plan that was ordered while it left the catalog is not in it");
         }
@@ -275,7 +275,7 @@ impl Engine {
 
     /// Logs what is newly kept only for those who have it.
     fn tell_withdrawn(&self, withdrawn: &[(ServiceId, PlanId)]) {
-        let before = self.shared.offering().map(|offering| offering.withdrawn).unwrap_or_default();
+        let before = self.shared.in_force().map(|in_force| in_force.withdrawn).unwrap_or_default();
         for (service, plan) in withdrawn.iter().filter(|plan| !before.contains(plan)) {
             tracing::warn!(
                 %service, %plan,
@@ -286,12 +286,12 @@ impl Engine {
     }
 
     /// Logs which services promise updates that are all refused: of each catalog once, for it is read again and again.
-    fn tell_promised(&self, offering: &Offering) {
-        let promised = promised_in_vain(offering);
-        let is_told = |before: Offering| {
-            Arc::ptr_eq(&before.catalog, &offering.catalog) && promised_in_vain(&before) == promised
+    fn tell_promised(&self, next: &InForce) {
+        let promised = promised_in_vain(next);
+        let is_told = |before: InForce| {
+            Arc::ptr_eq(&before.catalog, &next.catalog) && promised_in_vain(&before) == promised
         };
-        if promised.is_empty() || self.shared.offering().is_some_and(is_told) {
+        if promised.is_empty() || self.shared.in_force().is_some_and(is_told) {
             return;
         }
         tracing::warn!(
@@ -303,10 +303,10 @@ impl Engine {
     }
 
     /// Logs what platforms may refuse the catalog for: of each catalog once.
-    fn tell_refused_elsewhere(&self, offering: &Offering) {
-        let is_told = |before: Offering| Arc::ptr_eq(&before.catalog, &offering.catalog);
-        let faults = osb::catalog::refused_elsewhere(offering.catalog.catalog());
-        if faults.is_empty() || self.shared.offering().is_some_and(is_told) {
+    fn tell_refused_elsewhere(&self, next: &InForce) {
+        let is_told = |before: InForce| Arc::ptr_eq(&before.catalog, &next.catalog);
+        let faults = osb::catalog::refused_elsewhere(next.catalog.catalog());
+        if faults.is_empty() || self.shared.in_force().is_some_and(is_told) {
             return;
         }
         tracing::warn!(
@@ -315,19 +315,19 @@ impl Engine {
         );
     }
 
-    /// Puts an offering in force: the one place where the operator's word stands over the catalog's.
+    /// Puts an offer in force: the one place where the operator's word stands over the catalog's.
     /// What is saved is the catalog's, so that a changed configuration counts from the next start.
-    fn offer(&self, mut offering: Offering) {
+    fn put_in_force(&self, mut next: InForce) {
         if let Some(capabilities) = &self.shared.policy.capabilities {
-            offering.capabilities.clone_from(capabilities);
-            offering.of_service.clear();
+            next.capabilities.clone_from(capabilities);
+            next.of_service.clear();
         }
-        self.tell_promised(&offering);
-        self.tell_refused_elsewhere(&offering);
-        let mut current = self.shared.offer.write().unwrap_or_else(PoisonError::into_inner);
+        self.tell_promised(&next);
+        self.tell_refused_elsewhere(&next);
+        let mut current = self.shared.in_force.write().unwrap_or_else(PoisonError::into_inner);
         // While nobody can ask for those of the offer before.
-        self.shared.apart.keep(|service| offering.of_service.contains_key(service));
-        *current = Some(offering);
+        self.shared.apart.keep(|service| next.of_service.contains_key(service));
+        *current = Some(next);
     }
 }
 
@@ -335,7 +335,7 @@ impl Engine {
 /// one is not: somebody has it, and its broker may be back in a moment.
 fn still_declared<'s>(
     offer: &mut Offer,
-    before: &Offering,
+    before: &InForce,
     kept: impl Iterator<Item = &'s ServiceId>,
 ) {
     if offer.of_service.is_empty() && before.of_service.is_empty() {
@@ -347,14 +347,14 @@ fn still_declared<'s>(
 }
 
 /// The names of the services that promise updates while their broker declares none.
-fn promised_in_vain(offering: &Offering) -> Vec<&str> {
+fn promised_in_vain(in_force: &InForce) -> Vec<&str> {
     let promises = |service: &Service| {
         let of_plan = |plan: &Plan| plan.plan_updateable.or(service.plan_updateable) == Some(true);
         service.allow_context_updates == Some(true) || service.plans.iter().any(of_plan)
     };
-    let services = offering.catalog.catalog().services.iter();
+    let services = in_force.catalog.catalog().services.iter();
     let in_vain = services.filter(|service| {
-        promises(service) && !offering.of(&service.id).contains(&Capability::Update)
+        promises(service) && !in_force.of(&service.id).contains(&Capability::Update)
     });
     in_vain.map(|service| service.name.as_str()).collect()
 }
@@ -369,11 +369,6 @@ fn serve_what_we_keep(catalog: &mut Catalog) {
         service.instances_retrievable.get_or_insert(true);
         service.bindings_retrievable.get_or_insert(true);
     }
-}
-
-/// An empty object, for requests without parameters.
-pub(crate) fn object(value: Option<&osb::Sensitive<Object>>) -> osb::Sensitive<Object> {
-    value.cloned().unwrap_or_default()
 }
 
 #[cfg(all(test, feature = "testing"))]
@@ -419,7 +414,7 @@ mod tests {
             said.as_object_mut().unwrap().extend(service.as_object().unwrap().clone());
             let said = &mut said["plans"][0];
             said.as_object_mut().unwrap().extend(plan.as_object().unwrap().clone());
-            let offering = Offering {
+            let in_force = InForce {
                 catalog: compile(&catalog).unwrap(),
                 capabilities: of_all,
                 of_service: own
@@ -430,7 +425,7 @@ mod tests {
                 former: Arc::default(),
             };
             let expected: &[&str] = if expected { &["s"] } else { &[] };
-            assert_eq!(promised_in_vain(&offering), expected, "{case}");
+            assert_eq!(promised_in_vain(&in_force), expected, "{case}");
         }
     }
 

@@ -15,7 +15,7 @@ use osb::{Action, FailureKind, Output};
 
 use crate::names::RunName;
 use crate::policy::{OnBound, OnLost, Policy};
-use crate::ports::{RunFailure, RunState};
+use crate::ports::{RunFailure, RunState, StartError};
 use crate::record::{Key, OperationFailure, Phase, Reason, Record, Timestamp};
 use crate::transition::{self, NOT_YET, UNASKED};
 
@@ -92,6 +92,26 @@ pub struct RefusedStart {
     pub times: u32,
     /// When it is tried again.
     pub until: Timestamp,
+}
+
+impl RefusedStart {
+    /// One that was refused with this `error`, just now, after those `before` it in a row.
+    pub fn after(
+        policy: &Policy,
+        before: Option<&Self>,
+        error: &StartError,
+        now: Timestamp,
+    ) -> Self {
+        let before = before.map_or(0, |refused| refused.times);
+        let times = match error {
+            // Said from the second time on, as any, and no reason to give up.
+            StartError::Unready(_) if before >= 2 => before,
+            _ => before + 1,
+        };
+        let permanent = matches!(error, StartError::Permanent(_));
+        let until = now.plus(policy.pause(times + 1));
+        Self { why: error.to_string(), permanent, times, until }
+    }
 }
 
 /// How many starts in a row may be refused before the operation fails.

@@ -16,7 +16,7 @@ use crate::hands::{Hands, Trouble};
 use crate::names::RunName;
 use crate::observe::{is_leaving, newest, observe};
 use crate::permits::Permits;
-use crate::ports::{Run, RunState, StartError, StoreError, Stored};
+use crate::ports::{Run, RunState, StoreError, Stored};
 use crate::record::{Key, OperationFailure, Phase, Reason, Record, Timestamp};
 use crate::shared::Shared;
 use crate::transition::{self, Intent};
@@ -123,16 +123,17 @@ async fn drive(shared: &Arc<Shared>, key: Key, wake: &Notify, new: bool) {
             if is_unreadable {
                 hands.permit = None;
             }
-            let pause = if is_unreadable { ELSEWHERE } else { after_failures(failures) };
+            let pause =
+                if is_unreadable { ELSEWHERE } else { doubled(TROUBLE, failures, TROUBLE_MOST) };
             Next::Await(Awaited::Time(pause))
         });
     }
 }
 
-/// How long to wait after so many failures one after the other.
-fn after_failures(count: u32) -> Duration {
-    let doubled = 2_u32.saturating_pow(count.saturating_sub(1));
-    TROUBLE.saturating_mul(doubled).min(TROUBLE_MOST)
+/// The pause after the `count`th time, from 1: twice as long each time, from `first` up to `most`.
+fn doubled(first: Duration, count: u32, most: Duration) -> Duration {
+    let times = 2_u32.saturating_pow(count.saturating_sub(1));
+    first.saturating_mul(times).min(most)
 }
 
 async fn wait(shared: &Shared, wake: &Notify, awaited: Awaited) {
@@ -159,10 +160,6 @@ async fn look(shared: &Arc<Shared>, key: &Key, hands: &mut Hands) -> Result<Next
     if !record.is_busy() {
         return Ok(Next::Over);
     }
-    // Another operation may be there by now, which nobody has refused.
-    if hands.tried.as_ref() != Some(&transition::current_run(&record.operation)) {
-        hands.refused = None;
-    }
     if !shared.drives() {
         return Ok(leave(hands));
     }
@@ -186,9 +183,9 @@ async fn look(shared: &Arc<Shared>, key: &Key, hands: &mut Hands) -> Result<Next
             // Their runs may need the last one.
             hands.permit = None;
             unbind(shared, &bindings).await?;
-            let pause = BINDINGS * 2_u32.pow(hands.bound.min(8));
-            hands.bound += 1;
-            Ok(Next::Await(Awaited::Time(pause.min(BINDINGS_MOST))))
+            hands.looks_at_bindings += 1;
+            let pause = doubled(BINDINGS, hands.looks_at_bindings, BINDINGS_MOST);
+            Ok(Next::Await(Awaited::Time(pause)))
         }
     }
 }
@@ -207,7 +204,7 @@ async fn start(
     hands: &mut Hands,
 ) -> Result<Next, Trouble> {
     let record = &*stored.record;
-    if hands.refused.is_none() && is_overtaken(shared, stored).await? {
+    if hands.refused_start(&name).is_none() && is_overtaken(shared, stored).await? {
         hands.behind = true;
         return Ok(Next::Look);
     }
@@ -228,19 +225,17 @@ async fn start(
             Ok(Next::Look)
         }
         Err(error) => {
-            let before = hands.refused.as_ref().map_or(0, |refused| refused.times);
-            let times = match error {
-                // Said from the second time on, as any, and no reason to give up.
-                StartError::Unready(_) if before >= 2 => before,
-                _ => before + 1,
-            };
-            let permanent = matches!(error, StartError::Permanent(_));
+            let now = shared.clock.now();
+            let before = hands.refused_start(&run.name);
+            let refused = RefusedStart::after(&shared.policy, before, &error, now);
+            let times = refused.times;
             tracing::warn!(run = %run.name, %error, times, "a run could not be started");
-            hands.tried = Some(run.name);
-            let pause = shared.policy.pause(times + 1);
-            let until = shared.clock.now().plus(pause);
-            hands.refused = Some(RefusedStart { why: error.to_string(), permanent, times, until });
-            Ok(if permanent { Next::Look } else { Next::Await(Awaited::Time(pause)) })
+            let next = match refused.permanent {
+                true => Next::Look,
+                false => Next::Await(Awaited::Time(now.until(refused.until))),
+            };
+            hands.refused = Some((run.name, refused));
+            Ok(next)
         }
     }
 }
@@ -420,10 +415,12 @@ mod tests {
 
     #[test]
     fn what_fails_again_and_again_is_tried_ever_less_often_up_to_a_bound() {
-        let millis = |count| after_failures(count).as_millis();
-        assert_eq!(
-            [1, 2, 3, 4, 5, 6, u32::MAX].map(millis),
-            [500, 1000, 2000, 4000, 8000, 8000, 8000]
-        );
+        for (name, first, most, expected) in [
+            ("trouble", TROUBLE, TROUBLE_MOST, [500, 1000, 2000, 4000, 8000, 8000, 8000]),
+            ("bindings", BINDINGS, BINDINGS_MOST, [200, 400, 800, 1600, 2000, 2000, 2000]),
+        ] {
+            let millis = |count| doubled(first, count, most).as_millis();
+            assert_eq!([1, 2, 3, 4, 5, 6, u32::MAX].map(millis), expected, "{name}");
+        }
     }
 }

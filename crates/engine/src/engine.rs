@@ -54,7 +54,7 @@ impl Engine {
                 apart: Apart::default(),
                 drives: AtomicBool::new(true),
                 turned: Notify::new(),
-                offer: RwLock::new(None),
+                in_force: RwLock::new(None),
                 looked_through: AtomicU64::new(0),
             }),
         }

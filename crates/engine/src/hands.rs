@@ -13,16 +13,15 @@ use crate::ports::{Clock, RunnerError, StoreError};
 #[derive(Default)]
 pub(crate) struct Hands {
     pub(crate) permit: Option<OwnedSemaphorePermit>,
-    pub(crate) refused: Option<RefusedStart>,
-    /// The run of which that is so.
-    pub(crate) tried: Option<RunName>,
+    /// The last run whose start was refused, and how, until one is started or let go of.
+    pub(crate) refused: Option<(RunName, RefusedStart)>,
     /// Where it waits for a permit.
     pub(crate) queue: Queue,
     /// It has waited for a permit for long: how many there are.
     pub(crate) queued: Option<usize>,
     pub(crate) cancelled: Option<RunName>,
     /// How often its bindings were looked at that have to go before it.
-    pub(crate) bound: u32,
+    pub(crate) looks_at_bindings: u32,
     /// The run that was started from here.
     pub(crate) begun: Option<RunName>,
     /// Somebody else wrote the record, and we have not heard of it yet.
@@ -30,6 +29,11 @@ pub(crate) struct Hands {
 }
 
 impl Hands {
+    /// How the start of this run was refused last.
+    pub(crate) fn refused_start(&self, run: &RunName) -> Option<&RefusedStart> {
+        self.refused.as_ref().filter(|(refused, _)| refused == run).map(|(_, how)| how)
+    }
+
     /// Waits for one of these permits, unless it is woken.
     pub(crate) async fn wait_for(
         &mut self,

@@ -150,10 +150,7 @@ impl<B: Broker> Runner for InProcess<B> {
         if runs.contains_key(&run.name) {
             return Ok(());
         }
-        let key = match &run.work.binding_id {
-            Some(binding) => Key::Binding(run.work.instance_id.clone(), binding.clone()),
-            None => Key::Instance(run.work.instance_id.clone()),
-        };
+        let key = Key::of(run.work.instance_id.clone(), run.work.binding_id.clone());
         let mut work = run.work.clone();
         let (name, table) = (run.name.clone(), Arc::clone(&self.runs));
         let said = (name.clone(), Arc::clone(&table));

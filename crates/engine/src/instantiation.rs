@@ -9,7 +9,7 @@
 //! deleted ──▶ objects removed, each only if it is the one that was made ──▶ gone
 //! ```
 //!
-//! Nothing here comes from the difference between two events, and each action can be done again by whoever comes
+//! Nothing here comes from the difference between two events, and each step can be done again by whoever comes
 //! after: values are recorded before the first object is made, and an object has one name.
 
 /// What can be seen of an instance.
@@ -35,7 +35,7 @@ pub struct State {
 
 /// What is to be done.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Action {
+pub enum Step {
     /// Nothing.
     Rest,
     /// It fails, before anything is made.
@@ -53,20 +53,20 @@ pub enum Action {
 }
 
 /// What is to be done next.
-pub fn decide(state: &State) -> Action {
+pub fn decide(state: &State) -> Step {
     match state {
-        State { foreign: true, .. } => Action::Rest,
-        State { deleting: true, held: true, .. } => Action::Remove,
-        State { deleting: true, .. } => Action::Rest,
-        State { changed: true, refused: Some(why), .. } => Action::Refuse(why.clone()),
-        State { changed: true, .. } => Action::TakeUp,
-        State { ended: true, .. } => Action::Rest,
+        State { foreign: true, .. } => Step::Rest,
+        State { deleting: true, held: true, .. } => Step::Remove,
+        State { deleting: true, .. } => Step::Rest,
+        State { changed: true, refused: Some(why), .. } => Step::Refuse(why.clone()),
+        State { changed: true, .. } => Step::TakeUp,
+        State { ended: true, .. } => Step::Rest,
         // What was made goes on being waited for: it was not refused then. That it is held says nothing, for
         // whoever orders may write that too.
-        State { refused: Some(why), made: false, .. } => Action::Refuse(why.clone()),
-        State { overdue: true, .. } => Action::GiveUp,
-        State { made: false, .. } => Action::Make,
-        State { .. } => Action::Await,
+        State { refused: Some(why), made: false, .. } => Step::Refuse(why.clone()),
+        State { overdue: true, .. } => Step::GiveUp,
+        State { made: false, .. } => Step::Make,
+        State { .. } => Step::Await,
     }
 }
 
@@ -79,75 +79,71 @@ mod tests {
         let new = State::default();
         let why = || Some("why".to_owned());
         for (name, state, expected) in [
-            ("it is new", new.clone(), Action::Make),
+            ("it is new", new.clone(), Step::Make),
             (
                 "nobody knows who ordered it",
                 State { refused: why(), ..new.clone() },
-                Action::Refuse("why".to_owned()),
+                Step::Refuse("why".to_owned()),
             ),
             (
                 "nobody knows, and it says that it was begun",
                 State { refused: why(), held: true, ..new.clone() },
-                Action::Refuse("why".to_owned()),
+                Step::Refuse("why".to_owned()),
             ),
             (
                 "it was made while that was known",
                 State { refused: why(), held: true, made: true, ..new.clone() },
-                Action::Await,
+                Step::Await,
             ),
-            ("it is half made", State { held: true, ..new.clone() }, Action::Make),
-            ("it is made", State { held: true, made: true, ..new.clone() }, Action::Await),
+            ("it is half made", State { held: true, ..new.clone() }, Step::Make),
+            ("it is made", State { held: true, made: true, ..new.clone() }, Step::Await),
             (
                 "it takes too long to be ready",
                 State { held: true, made: true, overdue: true, ..new.clone() },
-                Action::GiveUp,
+                Step::GiveUp,
             ),
-            (
-                "it takes too long to be made",
-                State { overdue: true, ..new.clone() },
-                Action::GiveUp,
-            ),
+            ("it takes too long to be made", State { overdue: true, ..new.clone() }, Step::GiveUp),
             (
                 "it is ready, and old",
                 State { held: true, made: true, ended: true, overdue: true, ..new.clone() },
-                Action::Rest,
+                Step::Rest,
             ),
             (
                 "it is deleted while it is made",
                 State { deleting: true, held: true, ..new.clone() },
-                Action::Remove,
+                Step::Remove,
             ),
             (
                 "it is deleted when it has failed",
                 State { deleting: true, held: true, ended: true, ..new.clone() },
-                Action::Remove,
+                Step::Remove,
             ),
             (
                 "it is another's, and is deleted",
                 State { foreign: true, deleting: true, held: true, ..new.clone() },
-                Action::Rest,
+                Step::Rest,
             ),
             (
                 "it was ready, and is changed",
                 State { held: true, ended: true, changed: true, overdue: true, ..new.clone() },
-                Action::TakeUp,
+                Step::TakeUp,
             ),
             (
                 "it is changed while it is made",
                 State { held: true, changed: true, ..new.clone() },
-                Action::TakeUp,
+                Step::TakeUp,
             ),
             (
                 "it was ready, and nobody knows who has changed it",
                 State { held: true, ended: true, changed: true, refused: why(), ..new.clone() },
-                Action::Refuse("why".to_owned()),
+                Step::Refuse("why".to_owned()),
             ),
             (
                 "it is changed, and deleted",
                 State { deleting: true, held: true, changed: true, ..new.clone() },
-                Action::Remove,
+                Step::Remove,
             ),
-            ("it is deleted before anything", State { deleting: true, ..new }, Action::Rest),
+            ("it is deleted before anything", State { deleting: true, ..new }, Step::Rest),
         ] {
             assert_eq!(decide(&state), expected, "{name}");
         }

@@ -4,7 +4,9 @@ use osb::{Action, InstanceId};
 
 use crate::decide::{Around, Parent, State};
 use crate::hands::{Hands, Trouble};
-use crate::ports::{Filter, Kind, Query, RunState, RunnerError, StoreError, Stored, Unreadable};
+use crate::ports::{
+    Filter, Kind, Query, RunState, RunnerError, Scanned, StoreError, Stored, Unreadable,
+};
 use crate::record::{Key, Lifecycle, Operation, Phase, Record};
 use crate::shared::Shared;
 use crate::transition;
@@ -48,6 +50,8 @@ pub(crate) async fn observe<'a>(
     hands: &Hands,
 ) -> Result<State<'a>, Trouble> {
     let operation = &record.operation;
+    let current = transition::current_run(operation);
+    let refused_start = hands.refused_start(&current).cloned();
     let run = match &operation.phase {
         // It is not asked after yet, and to ask whether it is may be a call.
         Phase::External { next, .. }
@@ -55,7 +59,7 @@ pub(crate) async fn observe<'a>(
         {
             RunState::Absent
         }
-        _ => run_of(shared, operation, hands.refused.is_some()).await?,
+        _ => run_of(shared, operation, refused_start.is_some()).await?,
     };
     let halted = match &operation.halts {
         // Its own run was begun when that one was over.
@@ -80,25 +84,13 @@ pub(crate) async fn observe<'a>(
             Around::Busy(!shared.store.scan(&query).await?.is_empty())
         }
         (Key::Instance(instance), Action::Deprovision) => {
-            let found = shared.store.scan(&bindings(instance, Filter::Live, 64)).await?;
-            let unreadable = found.iter().find_map(|found| found.as_ref().err()).map(left_alone);
-            let bindings: Vec<Stored> = found.into_iter().flatten().collect();
-            let refused = bindings.iter().find_map(|stored| refused_to_go(&stored.record, record));
-            let is_coming =
-                |binding: &Record| binding.is_busy() && binding.operation.action == Action::Bind;
-            let all_coming = bindings.iter().all(|stored| is_coming(&stored.record));
-            let coming = unreadable.is_none() && all_coming;
-            let live = unreadable.is_some() || !bindings.is_empty();
-            let stuck = unreadable.or(refused);
-            let staying = bindings.iter().filter(|stored| !is_leaving(&stored.record));
-            let staying = staying.map(|stored| stored.record.key.clone()).collect();
-            Around::Bindings { live, staying, coming, stuck }
+            let query = bindings(instance, Filter::Live, 64);
+            bindings_around(record, shared.store.scan(&query).await?)
         }
         _ => Around::Nothing,
     };
-    let begun = hands.begun.as_ref() == Some(&transition::current_run(operation));
-    let (refused_start, queued) = (hands.refused.clone(), hands.queued);
-    Ok(State { record, run, begun, halted, around, refused_start, queued })
+    let begun = hands.begun.as_ref() == Some(&current);
+    Ok(State { record, run, begun, halted, around, refused_start, queued: hands.queued })
 }
 
 fn bindings(instance: &InstanceId, filter: Filter, limit: usize) -> Query {
@@ -115,6 +107,22 @@ fn parent(instance: Option<&Record>, binding: &Record) -> Parent {
         _ if binding.ordered.plan_id != record.ordered.plan_id => Parent::Replanned,
         _ => Parent::Usable,
     }
+}
+
+/// What a deprovision has to agree with, of its instance's live bindings, as they were found.
+fn bindings_around(deprovision: &Record, found: Vec<Scanned>) -> Around {
+    let unreadable = found.iter().find_map(|found| found.as_ref().err()).map(left_alone);
+    let bindings: Vec<Stored> = found.into_iter().flatten().collect();
+    let refused = bindings.iter().find_map(|stored| refused_to_go(&stored.record, deprovision));
+    let is_coming =
+        |binding: &Record| binding.is_busy() && binding.operation.action == Action::Bind;
+    let all_coming = bindings.iter().all(|stored| is_coming(&stored.record));
+    let coming = unreadable.is_none() && all_coming;
+    let live = unreadable.is_some() || !bindings.is_empty();
+    let stuck = unreadable.or(refused);
+    let staying = bindings.iter().filter(|stored| !is_leaving(&stored.record));
+    let staying = staying.map(|stored| stored.record.key.clone()).collect();
+    Around::Bindings { live, staying, coming, stuck }
 }
 
 /// Whether a binding is being removed.
@@ -141,5 +149,90 @@ fn refused_to_go(binding: &Record, deprovision: &Record) -> Option<String> {
             Some(format!("{} could not be removed: {}", binding.key, failure.description))
         }
         _ => None,
+    }
+}
+
+#[cfg(all(test, feature = "testing"))]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::ports::Version;
+    use crate::record::{OperationFailure, Reason, Timestamp};
+    use crate::testing::store_contract::{sample, sample_binding};
+
+    /// A binding whose last operation is this, and stands so.
+    fn binding(id: &str, action: Action, phase: Phase) -> Record {
+        let mut record = sample_binding("i", id);
+        record.operation.action = action;
+        record.operation.phase = phase;
+        record
+    }
+
+    /// A binding whose unbind failed then.
+    fn refuses(id: &str, ended_at: u64) -> Record {
+        let failure = OperationFailure::new(Reason::ExitStatus, "it is in use");
+        let mut record = binding(id, Action::Unbind, Phase::Failed(failure));
+        record.operation.ended_at = Some(Timestamp(ended_at));
+        record
+    }
+
+    fn read(record: Record) -> Scanned {
+        Ok(Stored { record: Arc::new(record), version: Version("1".to_owned()) })
+    }
+
+    fn unreadable(id: &str) -> Scanned {
+        Err(Unreadable { key: sample_binding("i", id).key, why: "it is torn".to_owned() })
+    }
+
+    #[test]
+    fn a_deprovision_agrees_with_every_binding_that_is_found() {
+        let going = || Phase::Pending { not_before: None };
+        let ready = |id| read(binding(id, Action::Bind, Phase::Succeeded));
+        let made = |id| read(binding(id, Action::Bind, going()));
+        let removed = |id| read(binding(id, Action::Unbind, going()));
+        let refused = "binding a of i could not be removed: it is in use";
+        let torn = "binding b of i cannot be read, so nobody can remove it (it is torn): put it right, \
+                    or forget it: manciple purge";
+        let mut deprovision = sample("i");
+        deprovision.operation.created_at = Timestamp(10);
+        for (name, found, live, staying, coming, stuck) in [
+            ("there is none", vec![], false, vec![], true, None),
+            ("they are there", vec![ready("a"), ready("b")], true, vec!["a", "b"], false, None),
+            ("all are being made", vec![made("a"), made("b")], true, vec!["a", "b"], true, None),
+            ("one is being made", vec![ready("a"), made("b")], true, vec!["a", "b"], false, None),
+            ("one is being removed", vec![removed("a"), ready("b")], true, vec!["b"], false, None),
+            ("one was refused before", vec![read(refuses("a", 9))], true, vec!["a"], false, None),
+            (
+                "one was refused since",
+                vec![read(refuses("a", 10))],
+                true,
+                vec!["a"],
+                false,
+                Some(refused),
+            ),
+            ("one cannot be read", vec![unreadable("b")], true, vec![], false, Some(torn)),
+            (
+                "one cannot be read beside one that is being made",
+                vec![made("a"), unreadable("b")],
+                true,
+                vec!["a"],
+                false,
+                Some(torn),
+            ),
+            (
+                "what cannot be read is said before what was refused",
+                vec![read(refuses("a", 10)), unreadable("b")],
+                true,
+                vec!["a"],
+                false,
+                Some(torn),
+            ),
+        ] {
+            let staying = staying.into_iter().map(|id| sample_binding("i", id).key).collect();
+            let stuck = stuck.map(str::to_owned);
+            let expected = Around::Bindings { live, staying, coming, stuck };
+            assert_eq!(bindings_around(&deprovision, found), expected, "{name}");
+        }
     }
 }

@@ -211,14 +211,6 @@ pub trait Store: Send + Sync + 'static {
     /// something is of: without it none of the others can be taken for all.
     async fn scan(&self, query: &Query) -> Result<Vec<Scanned>, StoreError>;
 
-    /// A page of records.
-    ///
-    /// # Errors
-    /// As of [`scan`](Self::scan), and [`StoreError::Unreadable`] if one of them cannot be read.
-    async fn list(&self, query: &Query) -> Result<Vec<Stored>, StoreError> {
-        self.scan(query).await?.into_iter().map(|found| found.map_err(Into::into)).collect()
-    }
-
     /// Removes a record that cannot be read, which nothing else can remove: nobody knows its version.
     ///
     /// # Errors

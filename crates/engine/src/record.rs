@@ -49,6 +49,14 @@ pub enum Key {
 }
 
 impl Key {
+    /// Names this binding of the instance; without one, the instance.
+    pub fn of(instance: InstanceId, binding: Option<BindingId>) -> Self {
+        match binding {
+            Some(binding) => Self::Binding(instance, binding),
+            None => Self::Instance(instance),
+        }
+    }
+
     /// The instance, or the instance of the binding.
     pub fn instance(&self) -> &InstanceId {
         match self {
@@ -163,6 +171,23 @@ pub struct Ordered {
     /// Bindings: the binding whose successor this is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub predecessor_binding_id: Option<BindingId>,
+}
+
+impl Ordered {
+    /// This plan, and nothing that is said beside it.
+    pub fn bare(service_id: ServiceId, plan_id: PlanId) -> Self {
+        Self {
+            service_id,
+            plan_id,
+            parameters: Sensitive::default(),
+            context: Sensitive::default(),
+            maintenance_info: None,
+            organization_guid: None,
+            space_guid: None,
+            bind_resource: None,
+            predecessor_binding_id: None,
+        }
+    }
 }
 
 /// What the broker made.

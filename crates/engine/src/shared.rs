@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use osb::jobs::contract::Capability;
 use osb::{CompiledCatalog, PlanId, ServiceId};
@@ -30,14 +30,14 @@ pub(crate) struct Shared {
     pub(crate) drives: AtomicBool,
     /// Whether this process drives has changed: told to whoever keeps the catalog.
     pub(crate) turned: Notify,
-    pub(crate) offer: RwLock<Option<Offering>>,
+    pub(crate) in_force: RwLock<Option<InForce>>,
     /// Tombstones that were written before this were looked through for what their runs left, in milliseconds since 1970.
     pub(crate) looked_through: AtomicU64,
 }
 
 /// The catalog in force, and what the broker can do.
 #[derive(Clone)]
-pub(crate) struct Offering {
+pub(crate) struct InForce {
     pub(crate) catalog: Arc<CompiledCatalog>,
     pub(crate) capabilities: Vec<Capability>,
     /// What the broker of a single service can do, where it is another one.
@@ -48,7 +48,7 @@ pub(crate) struct Offering {
     pub(crate) former: Arc<Vec<Former>>,
 }
 
-impl Offering {
+impl InForce {
     /// What the broker of a service can do.
     pub(crate) fn of(&self, service: &ServiceId) -> &[Capability] {
         declared(&self.capabilities, &self.of_service, service)
@@ -60,22 +60,21 @@ impl Shared {
         self.drives.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn offering(&self) -> Option<Offering> {
-        self.offer.read().unwrap_or_else(PoisonError::into_inner).clone()
+    pub(crate) fn in_force(&self) -> Option<InForce> {
+        self.read().clone()
     }
 
     pub(crate) fn catalog(&self) -> Option<Arc<CompiledCatalog>> {
-        let offer = self.offer.read().unwrap_or_else(PoisonError::into_inner);
-        offer.as_ref().map(|offering| Arc::clone(&offering.catalog))
+        let in_force = self.read();
+        in_force.as_ref().map(|it| Arc::clone(&it.catalog))
     }
 
     /// Refuses a plan to those who do not have it yet.
     pub(crate) fn check_sold(&self, service: &ServiceId, plan: &PlanId) -> Result<(), osb::Error> {
-        let offer = self.offer.read().unwrap_or_else(PoisonError::into_inner);
-        let withdrawn = |offering: &Offering| {
-            offering.withdrawn.iter().any(|(of, kept)| of == service && kept == plan)
-        };
-        if !offer.as_ref().is_some_and(withdrawn) {
+        let in_force = self.read();
+        let withdrawn =
+            |it: &InForce| it.withdrawn.iter().any(|(of, kept)| of == service && kept == plan);
+        if !in_force.as_ref().is_some_and(withdrawn) {
             return Ok(());
         }
         Err(osb::Error::bad_request(
@@ -85,8 +84,8 @@ impl Shared {
     }
 
     pub(crate) fn can(&self, service: &ServiceId, capability: Capability) -> bool {
-        let offer = self.offer.read().unwrap_or_else(PoisonError::into_inner);
-        offer.as_ref().is_some_and(|offering| offering.of(service).contains(&capability))
+        let in_force = self.read();
+        in_force.as_ref().is_some_and(|it| it.of(service).contains(&capability))
     }
 
     /// Whether an operation says now why it does not get on. Of a broker that tells how far it is, that is known only
@@ -102,8 +101,8 @@ impl Shared {
 
     /// The permits that runs of a service need.
     pub(crate) fn permits(&self, service: &ServiceId) -> Arc<Permits> {
-        let offer = self.offer.read().unwrap_or_else(PoisonError::into_inner);
-        if !offer.as_ref().is_some_and(|offering| offering.of_service.contains_key(service)) {
+        let in_force = self.read();
+        if !in_force.as_ref().is_some_and(|it| it.of_service.contains_key(service)) {
             return Arc::clone(&self.permits);
         }
         self.apart.of(service, self.policy.max_runs)
@@ -111,13 +110,18 @@ impl Shared {
 
     /// Whether all runs need the same permits.
     pub(crate) fn is_of_one(&self) -> bool {
-        let offer = self.offer.read().unwrap_or_else(PoisonError::into_inner);
-        offer.as_ref().is_none_or(|offering| offering.of_service.is_empty())
+        let in_force = self.read();
+        in_force.as_ref().is_none_or(|it| it.of_service.is_empty())
     }
 
     /// What the broker of a service can do.
     pub(crate) fn capabilities(&self, service: &ServiceId) -> Vec<Capability> {
-        let offer = self.offer.read().unwrap_or_else(PoisonError::into_inner);
-        offer.as_ref().map(|offering| offering.of(service).to_vec()).unwrap_or_default()
+        let in_force = self.read();
+        in_force.as_ref().map(|it| it.of(service).to_vec()).unwrap_or_default()
+    }
+
+    /// What is in force for as long as this is held: nothing else is put in force meanwhile.
+    fn read(&self) -> RwLockReadGuard<'_, Option<InForce>> {
+        self.in_force.read().unwrap_or_else(PoisonError::into_inner)
     }
 }

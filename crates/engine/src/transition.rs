@@ -328,17 +328,8 @@ pub(crate) fn buried(record: &Record, phase: Phase, now: Timestamp) -> Record {
     let mut next = record.clone();
     next.lifecycle = Lifecycle::Deleted;
     next.made = Made::default();
-    next.ordered = Ordered {
-        service_id: record.ordered.service_id.clone(),
-        plan_id: record.ordered.plan_id.clone(),
-        parameters: osb::Sensitive::default(),
-        context: osb::Sensitive::default(),
-        maintenance_info: None,
-        organization_guid: None,
-        space_guid: None,
-        bind_resource: None,
-        predecessor_binding_id: None,
-    };
+    let Ordered { service_id, plan_id, .. } = &record.ordered;
+    next.ordered = Ordered::bare(service_id.clone(), plan_id.clone());
     next.operation.request_hash = String::new();
     next.operation.target = None;
     next.operation.previous_values = None;

@@ -122,7 +122,8 @@ async fn what_a_broker_declared_counts_while_it_is_not_heard_of() {
     let (update, progress) = (Capability::Update, Capability::Progress);
     let world = World::default();
     let engine = world.mortal(&Life::of(i64::MAX));
-    let declared = |engine: &Engine| engine.offered().unwrap().of_service.get(&service()).cloned();
+    let declared =
+        |engine: &Engine| engine.offer_in_force().unwrap().of_service.get(&service()).cloned();
     engine.set_offer(of_several(Some(update))).await.unwrap();
     let other = world.mortal(&Life::of(i64::MAX));
     assert!(other.load_catalog().await.unwrap());

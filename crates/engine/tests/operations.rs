@@ -12,6 +12,7 @@ use engine::ports::{Filter, Kind, Query, RunFailure, Store};
 use engine::record::{Key, Lifecycle, Phase, Reason};
 use engine::testing::mortal::Life;
 use engine::testing::scripted_runner::{Act, failure, fitting_output};
+use engine::testing::store_contract::Lists as _;
 use osb::jobs::contract::Capability;
 use osb::{
     Action, Backend, Call, ErrorKind, Failure, FailureKind, OperationState, Output, Reply, Work,
@@ -476,8 +477,12 @@ async fn a_saved_catalog_is_offered_as_it_was_put_in_force() {
     other.catalog["services"][0]["plans"][0]["id"] = json!("other");
     other.catalog["services"][0]["plans"][0]["name"] = json!("other");
     platform.0.set_offer(other).await.unwrap();
-    let offered = platform.0.offered();
+    let offered = platform.0.offer_in_force();
     assert!(offered.is_some());
     assert!(platform.0.load_catalog().await.unwrap());
-    assert_eq!(platform.0.offered(), offered, "else who leads would think that another wrote it");
+    assert_eq!(
+        platform.0.offer_in_force(),
+        offered,
+        "else who leads would think that another wrote it"
+    );
 }

@@ -12,10 +12,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine::Engine;
-use engine::ports::{Filter, Kind, Query, Store};
+use engine::ports::{Filter, Kind, Query};
 use engine::record::{Key, Lifecycle, Record};
 use engine::testing::mortal::Life;
 use engine::testing::scripted_runner::{Act, fitting_output};
+use engine::testing::store_contract::Lists as _;
 use osb::{Backend, BindingId, Error, ErrorKind, OperationState, Reply};
 use serde_json::json;
 use support::{

@@ -12,7 +12,7 @@ use engine::ports::{
 };
 use engine::record::{Key, Lifecycle, Phase, Record};
 use engine::testing::runner_contract::{Behaviour, run};
-use engine::testing::store_contract::{sample, sample_binding};
+use engine::testing::store_contract::{Lists as _, sample, sample_binding};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, ResourceQuota, Secret};

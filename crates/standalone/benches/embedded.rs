@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use engine::ports::{Filter, Kind, Query, Store};
 use engine::record::{Key, Phase, Record};
-use engine::testing::store_contract::sample;
+use engine::testing::store_contract::{Lists as _, sample};
 use engines::{Engine, Item, SqliteStore};
 use osb::InstanceId;
 use serde_json::{Value, json};

@@ -158,10 +158,7 @@ impl Runner for ScriptedRunner {
         if !inner.refuse.is_empty() {
             return Err(inner.refuse.remove(0));
         }
-        let key = match &run.work.binding_id {
-            Some(binding) => Key::Binding(run.work.instance_id.clone(), binding.clone()),
-            None => Key::Instance(run.work.instance_id.clone()),
-        };
+        let key = Key::of(run.work.instance_id.clone(), run.work.binding_id.clone());
         *inner.begun.entry(run.name.clone()).or_default() += 1;
         inner.works.push(run.work.clone());
         let act = script(&run.work);

@@ -1,7 +1,7 @@
 //! The rules.
 
 use super::{
-    Concurrency, MAX_OPEN, MAX_RUN, Outcome, Passed, PodRef, Record, References, Run, State,
+    Concurrency, JobRecord, MAX_OPEN, MAX_RUN, Outcome, Passed, PodRef, References, Run, State,
     Strategy, Trigger, Versions, Work,
 };
 
@@ -17,7 +17,7 @@ const BEHIND: usize = 3;
 
 /// One thing to do: one call, but for outputs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Action {
+pub enum Step {
     /// Say that it is not completed: another run comes, or goes on.
     Reopen,
     /// Say again how the last run ended: none goes on, and what was to be run for is not there any more.
@@ -25,7 +25,7 @@ pub enum Action {
     /// Write this record, and this strategy if it is another, in one write: it is what makes the run.
     Record {
         /// What is recorded from now on.
-        record: Record,
+        record: JobRecord,
         /// What the spec says from now on.
         strategy: Strategy,
         /// A trigger that has no run: it met one, and the spec says that it is passed over then.
@@ -60,7 +60,7 @@ pub enum Wait {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Decision {
     /// In this order.
-    pub actions: Vec<Action>,
+    pub steps: Vec<Step>,
     /// `None`: no trigger waits.
     pub wait: Option<Wait>,
 }
@@ -72,38 +72,38 @@ pub fn decide(state: &State, now: &str) -> Decision {
     // One at a time, the oldest first: what is kept last is what is there, and another failure may keep one waiting.
     let mut keeps = false;
     for run in &open {
-        decision.actions.extend(match state.runs.get(&run.id) {
-            None => Some(Action::Start(run.clone())),
+        decision.steps.extend(match state.runs.get(&run.id) {
+            None => Some(Step::Start(run.clone())),
             Some(Work::Going) => None,
             Some(Work::Ended | Work::Unkept) if keeps => None,
             Some(Work::Ended | Work::Unkept) => {
                 keeps = true;
-                Some(Action::Keep(run.clone()))
+                Some(Step::Keep(run.clone()))
             }
-            Some(Work::Kept(outcome)) => Some(Action::Settle(run.clone(), outcome.clone())),
+            Some(Work::Kept(outcome)) => Some(Step::Settle(run.clone(), outcome.clone())),
             Some(Work::Gone) => {
                 let why = "its Job was deleted by somebody else before it ended";
-                Some(Action::Settle(run.clone(), Outcome::failed(LOST, why)))
+                Some(Step::Settle(run.clone(), Outcome::failed(LOST, why)))
             }
         });
     }
     let left = state.left.iter().filter(|id| open.iter().all(|run| run.id != **id));
-    decision.actions.extend(left.map(|id| Action::Remove(*id)));
+    decision.steps.extend(left.map(|id| Step::Remove(*id)));
     let is_idle = open.is_empty();
     match triggered(state, &open) {
         Some(Triggered::By(trigger)) => begin(state, &open, trigger, now, &mut decision),
-        Some(Triggered::Baseline) => decision.actions.push(baseline(state, &open, now)),
+        Some(Triggered::Baseline) => decision.steps.push(baseline(state, &open, now)),
         Some(Triggered::Not(wait)) => decision.wait = Some(wait),
         None => {}
     }
     // What comes while a trigger waits counts, too.
     if decision.wait.is_some() && !counts_from_somewhere(state) {
-        decision.actions.push(baseline(state, &open, now));
+        decision.steps.push(baseline(state, &open, now));
     }
     // Whoever said that another run comes may have found no trigger for it then, or not have lived to record it.
-    let comes = decision.actions.iter().any(|action| matches!(action, Action::Record { .. }));
+    let comes = decision.steps.iter().any(|step| matches!(step, Step::Record { .. }));
     if state.reopened && is_idle && !comes {
-        decision.actions.push(Action::Close);
+        decision.steps.push(Step::Close);
     }
     decision
 }
@@ -208,10 +208,10 @@ fn counts_from_somewhere(state: &State) -> bool {
     of_schedule == of_record && !pods.is_some_and(|pods| pods.is_news(state.record.pods.as_ref()))
 }
 
-fn baseline(state: &State, open: &[Run], now: &str) -> Action {
+fn baseline(state: &State, open: &[Run], now: &str) -> Step {
     let last = open.iter().map(|run| run.id).chain([state.record.last]).max();
     let record = record(state, open.to_vec(), last.unwrap_or_default(), None, now);
-    Action::Record { record, strategy: spent(state), passed_over: None }
+    Step::Record { record, strategy: spent(state), passed_over: None }
 }
 
 /// What becomes of a trigger that may meet runs, or work of runs that are over.
@@ -248,7 +248,7 @@ fn begin(state: &State, open: &[Run], trigger: Trigger, now: &str, into: &mut De
         Meeting::PassedOver => {
             let record = record(state, open.to_vec(), last, Some(trigger), now);
             let passed_over = Some(trigger);
-            into.actions.push(Action::Record { record, strategy, passed_over });
+            into.steps.push(Step::Record { record, strategy, passed_over });
             return;
         }
         Meeting::Waits(wait) => {
@@ -269,15 +269,16 @@ fn begin(state: &State, open: &[Run], trigger: Trigger, now: &str, into: &mut De
     }
     // First of all, or somebody who waits for it would take the run before for this one.
     if state.completed {
-        into.actions.push(Action::Reopen);
+        into.steps.push(Step::Reopen);
     }
     let inputs = if told(state) == Some(trigger) { state.inputs.clone() } else { Vec::new() };
     let pod = if trigger == Trigger::PodState { next_pod(state) } else { None };
     let mut open = open.to_vec();
     open.push(Run { id: number, trigger, at: now.to_owned(), inputs, pod });
     let (references, versions) = seen(state);
-    let record = Record { references, versions, ..record(state, open, number, Some(trigger), now) };
-    into.actions.push(Action::Record { record, strategy, passed_over: None });
+    let record =
+        JobRecord { references, versions, ..record(state, open, number, Some(trigger), now) };
+    into.steps.push(Step::Record { record, strategy, passed_over: None });
 }
 
 /// Ends the runs whose place another takes. They are settled before they are removed: one that is only removed would be
@@ -288,9 +289,9 @@ fn replace(state: &State, open: &[Run], into: &mut Decision) {
     let goes =
         |run: &Run| matches!(state.runs.get(&run.id), None | Some(Work::Going | Work::Unkept));
     let replaced = open.iter().filter(|run| goes(run)).cloned();
-    let settle = |run| Action::Settle(run, Outcome::failed(REPLACED, why));
-    into.actions.retain(|action| !matches!(action, Action::Start(_)));
-    into.actions.extend(replaced.map(settle));
+    let settle = |run| Step::Settle(run, Outcome::failed(REPLACED, why));
+    into.steps.retain(|step| !matches!(step, Step::Start(_)));
+    into.steps.extend(replaced.map(settle));
 }
 
 /// Whether so many runs go on, or are over and not kept, that another has to wait.
@@ -325,7 +326,13 @@ fn known(state: &State) -> (Option<References>, Versions) {
 }
 
 /// What is recorded when this trigger is taken, or none.
-fn record(state: &State, open: Vec<Run>, last: u64, taken: Option<Trigger>, now: &str) -> Record {
+fn record(
+    state: &State,
+    open: Vec<Run>,
+    last: u64,
+    taken: Option<Trigger>,
+    now: &str,
+) -> JobRecord {
     let (references, versions) = known(state);
     // What was once is not again.
     let once = state.record.once || open.iter().any(|run| run.trigger == Trigger::Once);
@@ -339,5 +346,5 @@ fn record(state: &State, open: Vec<Run>, last: u64, taken: Option<Trigger>, now:
     let before = state.record.pods.as_ref();
     let pods = state.pods.as_ref().map(|pods| pods.recorded(before, taken.as_ref()));
     let pods = pods.or_else(|| before.filter(|_| state.strategy == Strategy::PodState).cloned());
-    Record { last, once, open, references, versions, schedule, pods }
+    JobRecord { last, once, open, references, versions, schedule, pods }
 }

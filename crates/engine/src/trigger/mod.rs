@@ -25,9 +25,9 @@ use serde_json::Value;
 
 use self::references::Before;
 
-pub use self::decide::{Action, Decision, LOST, REPLACED, Wait, decide};
+pub use self::decide::{Decision, LOST, REPLACED, Step, Wait, decide};
 pub use self::pods::{FollowedPods, Pod, PodRef, RecordedPods};
-pub use self::references::{Held, References, Version, Versions};
+pub use self::references::{Held, HeldVersion, References, Versions};
 
 /// When a job is to run: `spec.trigger.strategy`. A schedule comes in addition to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -92,7 +92,7 @@ pub enum Concurrency {
 /// What is recorded of a job's runs: written together with what it takes from the spec, so that a trigger is
 /// never taken without a run and no run is made twice for one.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Record {
+pub struct JobRecord {
     /// The number of the last run; 0: none yet.
     pub last: u64,
     /// Whether it has run for `once`. Somebody may say `once` again who means the same: a manifest that is applied
@@ -116,7 +116,7 @@ pub struct Record {
     pub pods: Option<RecordedPods>,
 }
 
-impl Record {
+impl JobRecord {
     /// Whether what is referred to is other than it was, and not older: a change, once it has settled.
     pub fn differs(&self, now: &References, versions: &Versions) -> bool {
         self.before().is_some_and(|before| before.differs(now, versions))
@@ -243,7 +243,7 @@ pub struct State {
     /// How long that has to be before a change counts: so a burst of changes is one.
     pub settle: Duration,
     /// What is recorded of it.
-    pub record: Record,
+    pub record: JobRecord,
     /// The runs whose outcome is published.
     pub settled: BTreeSet<u64>,
     /// Whether it says that it is completed.

@@ -15,14 +15,14 @@ pub enum Held {
     /// A digest of its data.
     Data(String),
     /// The highest of its versions.
-    Version(Version),
+    Version(HeldVersion),
     /// It is not there, and need not be.
     Nothing(()),
 }
 
 /// One of the versions of something. It never changes, but it can be removed, and another of its number made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Version {
+pub struct HeldVersion {
     /// Its number, from 1.
     pub number: u64,
     /// A digest of its data.
@@ -31,7 +31,7 @@ pub struct Version {
     pub made: i64,
 }
 
-impl Version {
+impl HeldVersion {
     /// Whether a run should see this after one that saw another. A lower one is mostly what is left where the highest
     /// was removed; where it is younger, whatever makes them has begun to count anew.
     fn is_news_after(&self, before: &Self) -> bool {

@@ -31,7 +31,12 @@ fn done() -> State {
         strategy: Strategy::Done,
         follows_config: true,
         references: references.clone(),
-        record: Record { last: 1, once: true, references: Some(references), ..Record::default() },
+        record: JobRecord {
+            last: 1,
+            once: true,
+            references: Some(references),
+            ..JobRecord::default()
+        },
         settled: BTreeSet::from([1]),
         unchanged: Duration::from_secs(9),
         differs: Duration::from_secs(9),
@@ -45,17 +50,17 @@ fn busy(strategy: Strategy, concurrency: Concurrency) -> State {
     State {
         strategy,
         concurrency,
-        record: Record { last: 2, open: vec![run(2, Trigger::Now)], ..Record::default() },
+        record: JobRecord { last: 2, open: vec![run(2, Trigger::Now)], ..JobRecord::default() },
         settled: BTreeSet::from([1]),
         runs: BTreeMap::from([(2, Work::Going)]),
         ..State::default()
     }
 }
 
-fn recorded(last: u64, open: Vec<Run>, strategy: Strategy) -> Action {
+fn recorded(last: u64, open: Vec<Run>, strategy: Strategy) -> Step {
     let once = open.iter().any(|run| run.trigger == Trigger::Once);
-    let record = Record { last, once, open, ..Record::default() };
-    Action::Record { record, strategy, passed_over: None }
+    let record = JobRecord { last, once, open, ..JobRecord::default() };
+    Step::Record { record, strategy, passed_over: None }
 }
 
 #[test]
@@ -65,8 +70,8 @@ fn a_trigger_is_consumed_and_its_run_recorded_in_one_write() {
         (Strategy::Once, Trigger::Once, Strategy::Done),
     ] {
         let state = State { strategy, ..State::default() };
-        let actions = decide(&state, NOW).actions;
-        assert_eq!(actions, [recorded(1, vec![run(1, trigger)], then)], "{strategy:?}");
+        let steps = decide(&state, NOW).steps;
+        assert_eq!(steps, [recorded(1, vec![run(1, trigger)], then)], "{strategy:?}");
     }
     for strategy in [Strategy::Manual, Strategy::Done] {
         let state = State { strategy, ..State::default() };
@@ -77,17 +82,17 @@ fn a_trigger_is_consumed_and_its_run_recorded_in_one_write() {
 #[test]
 fn a_run_that_has_no_number_waits_and_says_so() {
     let of = |strategy, last, settled: &[u64]| State {
-        record: Record { last, ..Record::default() },
+        record: JobRecord { last, ..JobRecord::default() },
         settled: settled.iter().copied().collect(),
         ..State { strategy, ..State::default() }
     };
     for (last, settled) in [(MAX_RUN - 1, vec![]), (3, vec![MAX_RUN - 1])] {
         let decision = decide(&of(Strategy::Now, last, &settled), NOW);
-        assert_eq!(decision, Decision { actions: vec![], wait: Some(Wait::Numbers) }, "{last}");
+        assert_eq!(decision, Decision { steps: vec![], wait: Some(Wait::Numbers) }, "{last}");
     }
     let last = run(MAX_RUN - 1, Trigger::Now);
-    let actions = decide(&of(Strategy::Now, MAX_RUN - 2, &[]), NOW).actions;
-    assert_eq!(actions, [recorded(MAX_RUN - 1, vec![last], Strategy::Manual)]);
+    let steps = decide(&of(Strategy::Now, MAX_RUN - 2, &[]), NOW).steps;
+    assert_eq!(steps, [recorded(MAX_RUN - 1, vec![last], Strategy::Manual)]);
 }
 
 #[test]
@@ -95,28 +100,28 @@ fn a_run_goes_from_step_to_step() {
     let outcome = Outcome { succeeded: true, ..Outcome::failed("Completed", "") };
     let second = || run(2, Trigger::Now);
     for (seen, expected) in [
-        (None, vec![Action::Start(second())]),
+        (None, vec![Step::Start(second())]),
         (Some(Work::Going), vec![]),
-        (Some(Work::Ended), vec![Action::Keep(second())]),
-        (Some(Work::Kept(outcome.clone())), vec![Action::Settle(second(), outcome)]),
+        (Some(Work::Ended), vec![Step::Keep(second())]),
+        (Some(Work::Kept(outcome.clone())), vec![Step::Settle(second(), outcome)]),
     ] {
         let mut state = busy(Strategy::Manual, Concurrency::Allow);
         state.runs = seen.clone().map(|work| (2, work)).into_iter().collect();
-        assert_eq!(decide(&state, NOW).actions, expected, "{seen:?}");
+        assert_eq!(decide(&state, NOW).steps, expected, "{seen:?}");
     }
     let mut state = busy(Strategy::Manual, Concurrency::Allow);
     state.settled.insert(2);
     state.left.insert(2);
-    assert_eq!(decide(&state, NOW).actions, [Action::Remove(2)]);
+    assert_eq!(decide(&state, NOW).steps, [Step::Remove(2)]);
 }
 
 #[test]
 fn what_is_taken_away_is_lost_and_not_begun_again() {
     let mut state = busy(Strategy::Manual, Concurrency::Allow);
     state.runs = BTreeMap::from([(2, Work::Gone)]);
-    let actions = decide(&state, NOW).actions;
+    let steps = decide(&state, NOW).steps;
     assert!(
-        matches!(actions.as_slice(), [Action::Settle(run, outcome)] if run.id == 2 && outcome.reason == "Lost")
+        matches!(steps.as_slice(), [Step::Settle(run, outcome)] if run.id == 2 && outcome.reason == "Lost")
     );
 }
 
@@ -124,22 +129,22 @@ fn what_is_taken_away_is_lost_and_not_begun_again() {
 fn what_is_left_of_a_run_that_is_not_settled_stays() {
     let mut state = busy(Strategy::Manual, Concurrency::Allow);
     state.left.insert(2);
-    assert_eq!(decide(&state, NOW).actions, []);
+    assert_eq!(decide(&state, NOW).steps, []);
 }
 
 #[test]
 fn completed_is_taken_back_before_the_trigger_is_consumed() {
     let state = State { strategy: Strategy::Now, completed: true, ..State::default() };
     let first = recorded(1, vec![run(1, Trigger::Now)], Strategy::Manual);
-    assert_eq!(decide(&state, NOW).actions, [Action::Reopen, first]);
+    assert_eq!(decide(&state, NOW).steps, [Step::Reopen, first]);
 }
 
 #[test]
 fn what_was_taken_back_is_said_again_if_no_run_comes() {
     let (last, reopened) = (BTreeSet::from([1]), true);
-    let record = Record { last: 1, ..Record::default() };
+    let record = JobRecord { last: 1, ..JobRecord::default() };
     let idle = State { record, settled: last, reopened, ..State::default() };
-    let open = Record { last: 2, open: vec![run(2, Trigger::Now)], ..Record::default() };
+    let open = JobRecord { last: 2, open: vec![run(2, Trigger::Now)], ..JobRecord::default() };
     let missing = vec!["secret/late".to_owned()];
     for (name, state, closes) in [
         ("its trigger went", idle.clone(), true),
@@ -148,8 +153,8 @@ fn what_was_taken_back_is_said_again_if_no_run_comes() {
         ("its run goes on", State { record: open, ..idle.clone() }, false),
         ("nobody took it back", State { reopened: false, ..idle }, false),
     ] {
-        let actions = decide(&state, NOW).actions;
-        assert_eq!(actions.contains(&Action::Close), closes, "{name}: {actions:?}");
+        let steps = decide(&state, NOW).steps;
+        assert_eq!(steps.contains(&Step::Close), closes, "{name}: {steps:?}");
     }
 }
 
@@ -160,7 +165,7 @@ fn a_trigger_waits_for_what_is_missing() {
         let state = State { strategy, missing: missing.clone(), ..State::default() };
         let decision = decide(&state, NOW);
         let wait = Some(Wait::References(missing.clone()));
-        assert_eq!(decision, Decision { actions: vec![], wait }, "{strategy:?}");
+        assert_eq!(decision, Decision { steps: vec![], wait }, "{strategy:?}");
     }
 }
 
@@ -200,7 +205,7 @@ fn what_comes_while_a_trigger_waits_counts_too() {
         ("a queue of pods", pods_queued),
     ] {
         let decision = decide(&state, NOW);
-        let [Action::Record { record, strategy, passed_over: None }] = decision.actions.as_slice()
+        let [Step::Record { record, strategy, passed_over: None }] = decision.steps.as_slice()
         else {
             panic!("{name}: {decision:?}")
         };
@@ -209,7 +214,7 @@ fn what_comes_while_a_trigger_waits_counts_too() {
         // And that is all: it waits on.
         let again = State { record: record.clone(), ..state };
         let decision = decide(&again, NOW);
-        assert_eq!((decision.actions.len(), decision.wait.is_some()), (0, true), "{name}");
+        assert_eq!((decision.steps.len(), decision.wait.is_some()), (0, true), "{name}");
     }
 }
 
@@ -217,17 +222,17 @@ fn what_comes_while_a_trigger_waits_counts_too() {
 fn one_whose_record_was_lost_goes_on_with_what_is_seen() {
     // Somebody replaced the resource: no record, a Job that goes on, a status that knows of two runs.
     let mut state = busy(Strategy::Manual, Concurrency::Allow);
-    state.record = Record::default();
+    state.record = JobRecord::default();
     state.runs = BTreeMap::from([(3, Work::Ended)]);
     state.settled = BTreeSet::from([1, 2]);
     state.begun = BTreeMap::from([(3, (Trigger::Once, NOW.to_owned()))]);
     let third = run(3, Trigger::Once);
     let recorded = recorded(3, vec![third.clone()], Strategy::Manual);
-    assert_eq!(decide(&state, NOW).actions, [Action::Keep(third), recorded]);
+    assert_eq!(decide(&state, NOW).steps, [Step::Keep(third), recorded]);
     state.begun.clear();
     state.strategy = Strategy::Now;
-    let actions = decide(&state, NOW).actions;
-    let Some(Action::Record { record, .. }) = actions.last() else { panic!("{actions:?}") };
+    let steps = decide(&state, NOW).steps;
+    let Some(Step::Record { record, .. }) = steps.last() else { panic!("{steps:?}") };
     assert_eq!(record.last, 4, "no number is used twice");
     // A Job that failed long ago and was kept is not one that goes on.
     state.runs = BTreeMap::from([(1, Work::Ended)]);
@@ -240,10 +245,10 @@ fn one_whose_record_was_lost_goes_on_with_what_is_seen() {
 fn a_record_is_read_as_it_was_written() {
     let held = [
         ("secret/a", data("1")),
-        ("secret/v-v*", Held::Version(Version { number: 3, data: "3".to_owned(), made: 7 })),
+        ("secret/v-v*", Held::Version(HeldVersion { number: 3, data: "3".to_owned(), made: 7 })),
         ("configmap/o", Held::Nothing(())),
     ];
-    let record = Record {
+    let record = JobRecord {
         last: 7,
         once: true,
         open: vec![run(7, Trigger::ConfigChange)],
@@ -258,7 +263,7 @@ fn a_record_is_read_as_it_was_written() {
         }),
     };
     let written = serde_json::to_string(&record).unwrap();
-    assert_eq!(serde_json::from_str::<Record>(&written).unwrap(), record, "{written}");
+    assert_eq!(serde_json::from_str::<JobRecord>(&written).unwrap(), record, "{written}");
 }
 
 #[test]
@@ -269,17 +274,17 @@ fn once_is_once_however_often_it_is_said() {
     let changed =
         State { references: references(&[("secret/a", data("2"))]), ..said_again.clone() };
     let never_compared =
-        State { record: Record { references: None, ..done().record }, ..said_again.clone() };
+        State { record: JobRecord { references: None, ..done().record }, ..said_again.clone() };
     for state in [changed, never_compared] {
-        let actions = decide(&state, NOW).actions;
+        let steps = decide(&state, NOW).steps;
         assert!(
-            matches!(actions.as_slice(), [Action::Record { strategy: Strategy::Done, .. }]),
-            "{actions:?}"
+            matches!(steps.as_slice(), [Step::Record { strategy: Strategy::Done, .. }]),
+            "{steps:?}"
         );
     }
     // And it is told to run by `now`.
     let told = State { strategy: Strategy::Now, ..said_again };
-    assert!(matches!(decide(&told, NOW).actions.as_slice(), [Action::Record { .. }]));
+    assert!(matches!(decide(&told, NOW).steps.as_slice(), [Step::Record { .. }]));
 }
 
 /// One whose schedule was last looked at in that year.
@@ -289,7 +294,7 @@ fn scheduled(year: &str, is_due: bool) -> State {
     State {
         strategy: Strategy::Manual,
         schedule: Some(Schedule { of: of.clone(), is_due }),
-        record: Record { schedule: Some(Passed { of, since }), ..Record::default() },
+        record: JobRecord { schedule: Some(Passed { of, since }), ..JobRecord::default() },
         ..State::default()
     }
 }
@@ -298,11 +303,10 @@ fn scheduled(year: &str, is_due: bool) -> State {
 fn a_time_that_has_come_is_a_trigger_and_is_behind_it_then() {
     assert_eq!(decide(&scheduled("2025", false), NOW), Decision::default());
     let state = scheduled("2025", true);
-    let actions = decide(&state, NOW).actions;
-    let [Action::Record { record, strategy: Strategy::Manual, passed_over: None }] =
-        actions.as_slice()
+    let steps = decide(&state, NOW).steps;
+    let [Step::Record { record, strategy: Strategy::Manual, passed_over: None }] = steps.as_slice()
     else {
-        panic!("{actions:?}")
+        panic!("{steps:?}")
     };
     assert_eq!(record.open, [run(1, Trigger::Schedule)]);
     assert_eq!(record.schedule.as_ref().unwrap().since, NOW);
@@ -321,19 +325,19 @@ fn times_count_from_when_a_schedule_was_first_seen() {
         state.record.schedule = record.map(passed);
         // Whether one is due is said of what the record says, which is of another.
         state.schedule.as_mut().unwrap().is_due = expected;
-        let actions = decide(&state, NOW).actions;
-        match (expected, actions.as_slice()) {
-            (true, [Action::Record { record, .. }]) => {
+        let steps = decide(&state, NOW).steps;
+        match (expected, steps.as_slice()) {
+            (true, [Step::Record { record, .. }]) => {
                 assert_eq!((record.open.len(), record.last), (0, 0), "{name}");
                 assert_eq!(record.schedule.as_ref().unwrap().since, NOW, "{name}");
             }
             (false, []) => {}
-            (_, actions) => panic!("{name}: {actions:?}"),
+            (_, steps) => panic!("{name}: {steps:?}"),
         }
     }
     let removed = State { schedule: None, ..scheduled("2025", true) };
-    let actions = decide(&removed, NOW).actions;
-    let [Action::Record { record, .. }] = actions.as_slice() else { panic!("{actions:?}") };
+    let steps = decide(&removed, NOW).steps;
+    let [Step::Record { record, .. }] = steps.as_slice() else { panic!("{steps:?}") };
     assert_eq!(record.schedule, None, "the same schedule counts anew when it comes back");
 }
 
@@ -348,14 +352,12 @@ fn a_time_that_comes_during_a_run_does_as_the_spec_says() {
         state
     };
     let decision = decide(&busy(Concurrency::Queue), NOW);
-    assert_eq!(decision, Decision { actions: vec![], wait: Some(Wait::Run) });
-    let actions = decide(&busy(Concurrency::Allow), NOW).actions;
-    let [Action::Record { record, .. }] = actions.as_slice() else { panic!("{actions:?}") };
+    assert_eq!(decision, Decision { steps: vec![], wait: Some(Wait::Run) });
+    let steps = decide(&busy(Concurrency::Allow), NOW).steps;
+    let [Step::Record { record, .. }] = steps.as_slice() else { panic!("{steps:?}") };
     assert_eq!(record.open.len(), 2);
-    let actions = decide(&busy(Concurrency::Forbid), NOW).actions;
-    let [Action::Record { record, passed_over, .. }] = actions.as_slice() else {
-        panic!("{actions:?}")
-    };
+    let steps = decide(&busy(Concurrency::Forbid), NOW).steps;
+    let [Step::Record { record, passed_over, .. }] = steps.as_slice() else { panic!("{steps:?}") };
     assert_eq!((record.open.len(), *passed_over), (1, Some(Trigger::Schedule)));
     assert_eq!(record.schedule.as_ref().unwrap().since, NOW, "it does not come back after the run");
 }
@@ -363,8 +365,8 @@ fn a_time_that_comes_during_a_run_does_as_the_spec_says() {
 #[test]
 fn a_trigger_that_is_said_leaves_the_time_that_has_come_for_a_run_of_its_own() {
     let state = State { strategy: Strategy::Now, ..scheduled("2025", true) };
-    let actions = decide(&state, NOW).actions;
-    let [Action::Record { record, .. }] = actions.as_slice() else { panic!("{actions:?}") };
+    let steps = decide(&state, NOW).steps;
+    let [Step::Record { record, .. }] = steps.as_slice() else { panic!("{steps:?}") };
     assert_eq!(record.open, [run(1, Trigger::Now)]);
     assert_eq!(record.schedule, state.record.schedule);
 }
@@ -373,11 +375,11 @@ fn a_trigger_that_is_said_leaves_the_time_that_has_come_for_a_run_of_its_own() {
 fn what_a_run_is_told_is_recorded_with_it() {
     let inputs = vec![serde_json::json!({"name": "TABLE", "value": "users"})];
     let told = State { strategy: Strategy::Now, inputs: inputs.clone(), ..State::default() };
-    let actions = decide(&told, NOW).actions;
-    let [Action::Record { record, .. }] = actions.as_slice() else { panic!("{actions:?}") };
+    let steps = decide(&told, NOW).steps;
+    let [Step::Record { record, .. }] = steps.as_slice() else { panic!("{steps:?}") };
     assert_eq!(record.open[0].inputs, inputs);
     // One that runs by itself is told nothing.
-    let actions = decide(&State { inputs, ..scheduled("2025", true) }, NOW).actions;
-    let [Action::Record { record, .. }] = actions.as_slice() else { panic!("{actions:?}") };
+    let steps = decide(&State { inputs, ..scheduled("2025", true) }, NOW).steps;
+    let [Step::Record { record, .. }] = steps.as_slice() else { panic!("{steps:?}") };
     assert_eq!(record.open[0].inputs, Vec::<serde_json::Value>::new());
 }

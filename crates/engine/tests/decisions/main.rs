@@ -1,6 +1,7 @@
 //! The decisions themselves: what is recorded and seen, and the step that follows.
 
 mod elsewhere;
+mod refusals;
 #[path = "../support/mod.rs"]
 mod support;
 

@@ -159,7 +159,7 @@ impl Keeper {
                 state.turns.insert(name.clone(), turn);
             }
         }
-        if let Some(offer) = self.engine.offered().filter(|_| !state.leads) {
+        if let Some(offer) = self.engine.offer_in_force().filter(|_| !state.leads) {
             // The catalog may have been heard of before the statuses that say what of it is whose.
             self.brokers.seed(&offer, false);
         }
@@ -191,7 +191,7 @@ impl Keeper {
                 state.publish |= self.engine.lacks_a_plan().await.unwrap_or_default();
             }
             let is_ready = self.brokers.is_ready()
-                || (self.engine.offered().is_some() && self.brokers.is_deserted());
+                || (self.engine.offer_in_force().is_some() && self.brokers.is_deserted());
             let publishes = state.publish && state.again <= now && is_ready;
             if (publishes || state.behind) && self.is_overtaken(state).await {
                 state.turns.values_mut().for_each(|turn| turn.due = Some(now));
@@ -222,7 +222,7 @@ impl Keeper {
         if let Err(error) = loaded {
             tracing::warn!(%error, "the saved catalog cannot be read");
         }
-        if let Some(offer) = self.engine.offered() {
+        if let Some(offer) = self.engine.offer_in_force() {
             self.brokers.seed(&offer, state.leads || self.engine.drives());
         }
     }
@@ -230,9 +230,9 @@ impl Keeper {
     /// Whether another has put a catalog in force that is not ours: each replica reads it anew on demand, and
     /// only who leads knows whose services are whose. So it asks too.
     async fn is_overtaken(&self, state: &mut State) -> bool {
-        let ours = self.engine.offered();
+        let ours = self.engine.offer_in_force();
         self.follow(state).await;
-        ours.is_some() && self.engine.offered() != ours
+        ours.is_some() && self.engine.offer_in_force() != ours
     }
 
     fn ask(&self, state: &mut State) {

@@ -1,6 +1,6 @@
 //! What was decided, in words.
 
-use engine::trigger::{Action, Decision, Wait};
+use engine::trigger::{Decision, Step, Wait};
 
 use super::api::resource::{RUNS, Resource};
 
@@ -26,20 +26,20 @@ pub(super) fn waits(wait: &Wait, resource: &Resource, is_long: bool) -> Option<S
 
 /// All of it, for the log. Of inputs and of what references hold nothing.
 pub(super) fn said(decision: &Decision) -> String {
-    let actions = decision.actions.iter().map(|action| match action {
-        Action::Reopen => "say that a run comes".to_owned(),
-        Action::Close => "say that none comes".to_owned(),
-        Action::Record { record, passed_over: Some(trigger), .. } => {
+    let steps = decision.steps.iter().map(|step| match step {
+        Step::Reopen => "say that a run comes".to_owned(),
+        Step::Close => "say that none comes".to_owned(),
+        Step::Record { record, passed_over: Some(trigger), .. } => {
             format!("pass {} over, after run {}", trigger.word(), record.last)
         }
-        Action::Record { record, .. } => {
+        Step::Record { record, .. } => {
             let open: Vec<_> = record.open.iter().map(|run| run.id.to_string()).collect();
             format!("record that these go on: [{}]", open.join(", "))
         }
-        Action::Start(run) => format!("start run {} ({})", run.id, run.trigger.word()),
-        Action::Keep(run) => format!("keep what run {} left", run.id),
-        Action::Settle(run, outcome) => format!("settle run {}: {}", run.id, outcome.reason),
-        Action::Remove(run) => format!("remove the Job of run {run}"),
+        Step::Start(run) => format!("start run {} ({})", run.id, run.trigger.word()),
+        Step::Keep(run) => format!("keep what run {} left", run.id),
+        Step::Settle(run, outcome) => format!("settle run {}: {}", run.id, outcome.reason),
+        Step::Remove(run) => format!("remove the Job of run {run}"),
     });
     let wait = decision.wait.as_ref().map(|wait| match wait {
         Wait::References(missing) => format!("wait for {}", missing.join(", ")),
@@ -48,13 +48,13 @@ pub(super) fn said(decision: &Decision) -> String {
         Wait::Pods => "wait for the end of pods of a run that is over".to_owned(),
         Wait::Numbers => "wait: no number is left".to_owned(),
     });
-    let all: Vec<String> = actions.chain(wait).collect();
+    let all: Vec<String> = steps.chain(wait).collect();
     if all.is_empty() { "nothing".to_owned() } else { all.join("; ") }
 }
 
 #[cfg(test)]
 mod tests {
-    use engine::trigger::{Outcome, Record, Run, Trigger};
+    use engine::trigger::{JobRecord, Outcome, Run, Trigger};
     use serde_json::json;
 
     use super::*;
@@ -63,26 +63,26 @@ mod tests {
     fn all_that_follows_is_said_and_nothing_that_is_confidential() {
         let inputs = vec![json!({"name": "A", "value": "planted-8qZ"})];
         let run = Run { id: 3, trigger: Trigger::Now, at: String::new(), inputs, pod: None };
-        let record = Record { last: 3, open: vec![run.clone()], ..Record::default() };
-        let recorded = |passed_over| Action::Record {
+        let record = JobRecord { last: 3, open: vec![run.clone()], ..JobRecord::default() };
+        let recorded = |passed_over| Step::Record {
             record: record.clone(),
             strategy: engine::trigger::Strategy::Manual,
             passed_over,
         };
-        for (actions, wait, expected) in [
+        for (steps, wait, expected) in [
             (vec![], None, "nothing"),
             (
-                vec![Action::Reopen, recorded(None), Action::Start(run.clone())],
+                vec![Step::Reopen, recorded(None), Step::Start(run.clone())],
                 None,
                 "say that a run comes; record that these go on: [3]; start run 3 (now)",
             ),
             (vec![recorded(Some(Trigger::Schedule))], None, "pass schedule over, after run 3"),
             (
                 vec![
-                    Action::Keep(run.clone()),
-                    Action::Settle(run.clone(), Outcome::failed("Lost", "planted-8qZ")),
-                    Action::Remove(3),
-                    Action::Close,
+                    Step::Keep(run.clone()),
+                    Step::Settle(run.clone(), Outcome::failed("Lost", "planted-8qZ")),
+                    Step::Remove(3),
+                    Step::Close,
                 ],
                 None,
                 "keep what run 3 left; settle run 3: Lost; remove the Job of run 3; say that none comes",
@@ -97,7 +97,7 @@ mod tests {
             (vec![], Some(Wait::Pods), "wait for the end of pods of a run that is over"),
             (vec![], Some(Wait::Numbers), "wait: no number is left"),
         ] {
-            let decision = Decision { actions, wait };
+            let decision = Decision { steps, wait };
             assert_eq!(said(&decision), expected);
         }
     }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use engine::trigger::{
-    Concurrency, Decision, Held, Record, References, Schedule, State, Strategy, Trigger, Versions,
-    Work, decide,
+    Concurrency, Decision, Held, JobRecord, References, Schedule, State, Strategy, Trigger,
+    Versions, Work, decide,
 };
 use jiff::Timestamp;
 
@@ -230,7 +230,7 @@ impl Table {
     }
 
     /// What one refers to, as it was `recorded` and as it is now.
-    fn find(&self, resource: &Resource, recorded: &Record) -> Found {
+    fn find(&self, resource: &Resource, recorded: &JobRecord) -> Found {
         let depends = |it: &Reference| matches!(it.kind, To::Triggered(_));
         let waiting = match resource.references.iter().any(depends) {
             true => self.dependents(&resource.key()).into_iter().map(|key| key.name).collect(),
@@ -344,7 +344,7 @@ fn begun(resource: &Resource, jobs: &BTreeMap<u64, SeenJob>) -> BTreeMap<u64, (T
 }
 
 /// The record of one's runs, with what its status and its Jobs say where it does not.
-pub(super) fn recalled(resource: &Resource, jobs: &BTreeMap<u64, SeenJob>) -> Record {
+pub(super) fn recalled(resource: &Resource, jobs: &BTreeMap<u64, SeenJob>) -> JobRecord {
     let mut record = resource.record.clone();
     let once = resource.status.history.iter().filter(|run| run.trigger == Trigger::Once.word());
     let (mended, begun): (Vec<_>, Vec<_>) =
@@ -380,7 +380,7 @@ pub(super) fn recalled(resource: &Resource, jobs: &BTreeMap<u64, SeenJob>) -> Re
 
 /// Whether the word `once` was taken for a run that had no Job, for its template was wrong, and that is mended now, and no
 /// run since then had one.
-pub(super) fn owes_once(resource: &Resource, record: &Record) -> bool {
+pub(super) fn owes_once(resource: &Resource, record: &JobRecord) -> bool {
     let history = &resource.status.history;
     let had_none = |run: &&Ended| run.had_no_job_by_another(resource);
     let newest = history.first().filter(had_none);
@@ -390,7 +390,7 @@ pub(super) fn owes_once(resource: &Resource, record: &Record) -> bool {
 }
 
 /// Runs whose end is known.
-fn settled(resource: &Resource, record: &Record, runs: &BTreeMap<u64, Work>) -> BTreeSet<u64> {
+fn settled(resource: &Resource, record: &JobRecord, runs: &BTreeMap<u64, Work>) -> BTreeSet<u64> {
     let mut settled = resource.settled();
     if resource.lacks_history() {
         // The definition of another operator drops the history. A recorded run that has no Job any more has ended.

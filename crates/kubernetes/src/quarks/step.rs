@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use engine::trigger::{Action, Decision, Outcome, REPLACED, Record, Run, Strategy, Wait};
+use engine::trigger::{Decision, JobRecord, Outcome, REPLACED, Run, Step, Strategy, Wait};
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use kube::api::{Api, Patch, PatchParams};
@@ -57,11 +57,10 @@ impl Controller {
             if let Err(error) = cleared {
                 return self.failed(key, &resource, latest, error).await;
             }
-            if decision.actions.is_empty() {
+            if decision.steps.is_empty() {
                 return self.idle(key, &resource, look, decision.wait).await;
             }
-            let (error, later) = match self.act(key, &resource, decision.actions, &mut undone).await
-            {
+            let (error, later) = match self.act(key, &resource, decision.steps, &mut undone).await {
                 Ok(true) => continue,
                 Ok(false) => undone::summed(undone.into_iter().map(|(_, why)| why)),
                 Err(error) => (Some(error), None),
@@ -81,32 +80,30 @@ impl Controller {
         &self,
         key: &Key,
         resource: &Resource,
-        mut actions: Vec<Action>,
-        undone: &mut Vec<(Action, Undone)>,
+        mut steps: Vec<Step>,
+        undone: &mut Vec<(Step, Undone)>,
     ) -> Result<bool, CallError> {
         let mut acted = false;
-        actions.sort_by_cached_key(|action| self.turn(key, action));
-        for action in actions {
+        steps.sort_by_cached_key(|step| self.turn(key, step));
+        for step in steps {
             if !self.leads() {
                 return Ok(true);
             }
-            let writes_it = matches!(
-                action,
-                Action::Reopen | Action::Close | Action::Record { .. } | Action::Settle(..)
-            );
-            let is_unanswered = |(known, why): &&(Action, Undone)| {
+            let writes_it =
+                matches!(step, Step::Reopen | Step::Close | Step::Record { .. } | Step::Settle(..));
+            let is_unanswered = |(known, why): &&(Step, Undone)| {
                 let no_answer = matches!(why, Undone::Failed(CallError::NoAnswer(_)));
-                no_answer && matches!((known, &action), (Action::Remove(_), Action::Remove(_)))
+                no_answer && matches!((known, &step), (Step::Remove(_), Step::Remove(_)))
             };
-            let is_known = undone.iter().any(|(known, _)| *known == action);
+            let is_known = undone.iter().any(|(known, _)| *known == step);
             if is_known || undone.iter().filter(is_unanswered).count() >= UNANSWERED {
                 continue;
             }
             // What a run left that is over and cannot be kept, and what is to go and stays, keep nothing else from being
             // run or looked after.
-            let may_stay = matches!(action, Action::Keep(_) | Action::Remove(_));
-            let done = self.execute(key, resource, action.clone()).await;
-            if let Action::Remove(run) = action {
+            let may_stay = matches!(step, Step::Keep(_) | Step::Remove(_));
+            let done = self.execute(key, resource, step.clone()).await;
+            if let Step::Remove(run) = step {
                 let no_answer = matches!(done, Err(Undone::Failed(CallError::NoAnswer(_))));
                 self.table().note_removal(key, run, no_answer.then(Instant::now));
             }
@@ -119,7 +116,7 @@ impl Controller {
                     return Ok(true);
                 }
                 Err(Undone::Failed(error)) if !may_stay => return Err(error),
-                Err(why) => undone.push((action, why)),
+                Err(why) => undone.push((step, why)),
             }
         }
         Ok(acted)
@@ -146,18 +143,18 @@ impl Controller {
             does = %decided::said(&decision), fault = look.fault, "looked at"
         );
         // What another takes the place of goes on until that other can be.
-        let takes = |action: &Action| match action {
-            Action::Reopen | Action::Record { .. } => true,
-            Action::Settle(_, outcome) => outcome.reason == REPLACED,
+        let takes = |step: &Step| match step {
+            Step::Reopen | Step::Record { .. } => true,
+            Step::Settle(_, outcome) => outcome.reason == REPLACED,
             _ => false,
         };
-        if decision.actions.iter().any(takes) {
+        if decision.steps.iter().any(takes) {
             if self.settings.strict {
                 look.faults = lint::of_spec(key.dialect, &resource.spec());
             }
-            look.faults.extend(unwritable(&resource, &decision.actions));
+            look.faults.extend(unwritable(&resource, &decision.steps));
             if !look.faults.is_empty() {
-                decision.actions.retain(|action| !takes(action));
+                decision.steps.retain(|step| !takes(step));
                 look.fault = Some(look.faults.join("; "));
             }
         }
@@ -273,31 +270,31 @@ impl Controller {
         })
     }
 
-    async fn execute(&self, key: &Key, resource: &Resource, action: Action) -> Result<(), Undone> {
-        let done = match action {
-            Action::Reopen => {
+    async fn execute(&self, key: &Key, resource: &Resource, step: Step) -> Result<(), Undone> {
+        let done = match step {
+            Step::Reopen => {
                 let reopened = status::reopened(resource, self.now());
                 self.patch_status(key, resource, reopened).await
             }
-            Action::Close => {
+            Step::Close => {
                 let closed = status::closed(resource, self.now());
                 self.patch_status(key, resource, closed).await
             }
-            Action::Record { record, strategy, passed_over } => {
+            Step::Record { record, strategy, passed_over } => {
                 self.record(key, resource, &record, strategy).await?;
                 if let Some(trigger) = passed_over {
                     self.tell_of_one_passed_over(resource, trigger, &record);
                 }
                 Ok(())
             }
-            Action::Start(run) => self.start(key, resource, &run).await,
-            Action::Keep(run) => return self.take_in(key, resource, run.id).await,
-            Action::Settle(run, outcome) => {
+            Step::Start(run) => self.start(key, resource, &run).await,
+            Step::Keep(run) => return self.take_in(key, resource, run.id).await,
+            Step::Settle(run, outcome) => {
                 // What it left may have been kept since that was decided.
                 let kept = self.table().get(key).and_then(|it| it.kept.get(&run.id).cloned());
                 self.settle(key, resource, &run, &kept.unwrap_or(outcome)).await
             }
-            Action::Remove(run) => self.remove(key, run).await,
+            Step::Remove(run) => self.remove(key, run).await,
         };
         Ok(done?)
     }
@@ -375,7 +372,7 @@ impl Controller {
         &self,
         key: &Key,
         resource: &Resource,
-        record: &Record,
+        record: &JobRecord,
         strategy: Strategy,
     ) -> Result<(), CallError> {
         let written = Written::text(resource, record.clone())

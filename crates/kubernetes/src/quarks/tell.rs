@@ -3,7 +3,7 @@
 //!
 //! What goes well is in the status, which is written anyway; an event for each step would cost a call for each.
 
-use engine::trigger::{Outcome, Record, Run, Trigger};
+use engine::trigger::{JobRecord, Outcome, Run, Trigger};
 use k8s_openapi::api::core::v1::Event;
 
 use super::Controller;
@@ -28,7 +28,7 @@ impl Controller {
         &self,
         resource: &Resource,
         trigger: Trigger,
-        record: &Record,
+        record: &JobRecord,
     ) {
         let (name, going) = (&*resource.name, record.open.last().map_or(0, |run| run.id));
         let message = format!(

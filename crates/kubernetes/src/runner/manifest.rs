@@ -76,10 +76,7 @@ pub(super) fn of_run(
     run: &Run,
 ) -> Result<Manifest, StartError> {
     let (order, given) = Order::of(run, key.clone())?;
-    let record = match &run.work.binding_id {
-        Some(binding) => Key::Binding(run.work.instance_id.clone(), binding.clone()),
-        None => Key::Instance(run.work.instance_id.clone()),
-    };
+    let record = Key::of(run.work.instance_id.clone(), run.work.binding_id.clone());
     let mut annotations = Map::new();
     annotations.insert(INSTANCE_ID.to_owned(), json!(record.instance()));
     annotations.extend(record.binding().map(|id| (BINDING_ID.to_owned(), json!(id))));

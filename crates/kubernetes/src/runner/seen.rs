@@ -164,10 +164,7 @@ impl SeenJob {
         let run = RunName::parse(metadata.labels.as_ref()?.get(RUN)?)?;
         let instance = annotation(INSTANCE_ID).and_then(|id| InstanceId::new(id).ok());
         let binding = annotation(BINDING_ID).and_then(|id| BindingId::new(id).ok());
-        let record = instance.map(|instance| match binding {
-            Some(binding) => Key::Binding(instance, binding),
-            None => Key::Instance(instance),
-        });
+        let record = instance.map(|instance| Key::of(instance, binding));
         let condition = |type_: &str| {
             let conditions = job.status.as_ref()?.conditions.as_ref()?;
             conditions.iter().find(|it| it.type_ == type_ && it.status == "True")

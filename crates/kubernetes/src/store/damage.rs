@@ -76,10 +76,7 @@ impl RecordApi {
     fn key_of(&self, object: &DynamicObject) -> Option<Key> {
         let id = |name: &str| object.data["spec"][name].as_str();
         let instance = InstanceId::new(id("instanceID")?).ok()?;
-        let key = match id("bindingID") {
-            Some(binding) => Key::Binding(instance, BindingId::new(binding).ok()?),
-            None => Key::Instance(instance),
-        };
+        let key = Key::of(instance, id("bindingID").map(BindingId::new).transpose().ok()?);
         (object.metadata.name.as_deref() == Some(&*self.name(&key))).then_some(key)
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use engine::instantiation::{Action, State, decide};
+use engine::instantiation::{State, Step, decide};
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
@@ -44,20 +44,20 @@ impl Controller {
         let Some(instance) = known else { return Box::pin(self.look_after(key)).await };
         let Ok(_turn) = self.heavy_turn(&instance) else { return Ok(Some(NEXT_TURN)) };
         let came = match decide(&self.state(&instance)) {
-            Action::Rest => return Ok(self.wait_for_another(&instance)),
-            Action::Refuse(why) => {
+            Step::Rest => return Ok(self.wait_for_another(&instance)),
+            Step::Refuse(why) => {
                 let was_awaited = !instance.objects().is_empty();
                 Ok(Came::Stands(Stand::Failed { why, was_awaited }, None))
             }
-            Action::TakeUp => Ok(Came::Stands(Stand::Changing, None)),
-            Action::GiveUp => {
+            Step::TakeUp => Ok(Came::Stands(Stand::Changing, None)),
+            Step::GiveUp => {
                 let why = self.last_words(&instance);
                 let was_awaited = instance.is_made() || instance.is_taken_up();
                 Ok(Came::Stands(Stand::Failed { why, was_awaited }, None))
             }
-            Action::Make => Box::pin(self.make(&instance)).await,
-            Action::Await => Box::pin(self.await_ready(&instance)).await,
-            Action::Remove => Box::pin(self.remove(&instance)).await,
+            Step::Make => Box::pin(self.make(&instance)).await,
+            Step::Await => Box::pin(self.await_ready(&instance)).await,
+            Step::Remove => Box::pin(self.remove(&instance)).await,
         };
         let failed = match came {
             Ok(came) => {

@@ -193,10 +193,7 @@ fn key(target: Target) -> Result<Key, Error> {
     let instance = instance_id("instance_id", target.instance_id)?;
     let binding = target.binding_id.map(BindingId::try_from).transpose();
     let binding = binding.map_err(|error| Error::bad_request(format!("binding_id: {error}")))?;
-    Ok(match binding {
-        Some(binding) => Key::Binding(instance, binding),
-        None => Key::Instance(instance),
-    })
+    Ok(Key::of(instance, binding))
 }
 
 async fn record(

@@ -290,7 +290,8 @@ impl Groups {
 async fn has_records(engine: &Engine) -> Result<bool, StoreError> {
     for kind in [Kind::Instances, Kind::Bindings] {
         let query = Query { kind, instance: None, filter: Filter::All, after: None, limit: 1 };
-        if !engine.store().list(&query).await?.is_empty() {
+        // One that cannot be read is one.
+        if !engine.store().scan(&query).await?.is_empty() {
             return Ok(true);
         }
     }

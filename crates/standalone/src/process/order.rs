@@ -89,11 +89,7 @@ impl About {
 
     /// The record that the run is for.
     pub(super) fn key(&self) -> Option<Key> {
-        let instance = self.instance_id.clone()?;
-        Some(match &self.binding_id {
-            Some(binding) => Key::Binding(instance, binding.clone()),
-            None => Key::Instance(instance),
-        })
+        Some(Key::of(self.instance_id.clone()?, self.binding_id.clone()))
     }
 
     pub(super) fn can(&self, capability: Capability) -> bool {

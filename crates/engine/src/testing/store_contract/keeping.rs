@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::Place;
-use super::samples::{all, busy, conflicts, deleted, full, get, key, keys, put};
+use super::samples::{Lists as _, all, busy, conflicts, deleted, full, get, key, keys, put};
 use super::samples::{sample, sample_binding};
 use crate::ports::Kind;
 use crate::record::{Lifecycle, Phase, Timestamp};

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use osb::InstanceId;
 
 use super::Place;
-use super::samples::{all, busy, deleted, get, key, keys, of_plan, put, sample, sample_binding};
+use super::samples::{
+    Lists as _, all, busy, deleted, get, key, keys, of_plan, put, sample, sample_binding,
+};
 use crate::ports::{Filter, Kind, Query};
 use crate::record::{Key, Timestamp};
 

@@ -16,7 +16,7 @@ use async_trait::async_trait;
 
 use crate::ports::Store;
 
-pub use samples::{sample, sample_binding};
+pub use samples::{Lists, sample, sample_binding};
 
 /// Where a store keeps its records.
 #[async_trait]

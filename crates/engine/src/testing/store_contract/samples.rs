@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use osb::{
     Action, BindResource, BindingBody, BindingId, InstanceId, InstanceMetadata, MaintenanceInfo,
     OriginatingIdentity, PlanId, PreviousValues, ServiceId,
@@ -63,17 +64,7 @@ fn record(key: Key) -> Record {
 }
 
 fn ordered(service: &str, plan: &str) -> Ordered {
-    Ordered {
-        service_id: ServiceId::new(service).unwrap(),
-        plan_id: PlanId::new(plan).unwrap(),
-        parameters: Default::default(),
-        context: Default::default(),
-        maintenance_info: None,
-        organization_guid: None,
-        space_guid: None,
-        bind_resource: None,
-        predecessor_binding_id: None,
-    }
+    Ordered::bare(ServiceId::new(service).unwrap(), PlanId::new(plan).unwrap())
 }
 
 /// A record in which nothing is empty.
@@ -179,6 +170,23 @@ pub(super) fn deleted(mut record: Record, at: u64) -> Record {
 pub(super) fn of_plan(mut record: Record, service: &str, plan: &str) -> Record {
     record.ordered = ordered(service, plan);
     record
+}
+
+/// Pages of which each record can be read.
+#[async_trait]
+pub trait Lists {
+    /// A page of records.
+    ///
+    /// # Errors
+    /// As of [`Store::scan`], and [`StoreError::Unreadable`] if one of them cannot be read.
+    async fn list(&self, query: &Query) -> Result<Vec<Stored>, StoreError>;
+}
+
+#[async_trait]
+impl<S: Store + ?Sized> Lists for S {
+    async fn list(&self, query: &Query) -> Result<Vec<Stored>, StoreError> {
+        self.scan(query).await?.into_iter().map(|found| found.map_err(Into::into)).collect()
+    }
 }
 
 pub(super) fn all(kind: Kind) -> Query {

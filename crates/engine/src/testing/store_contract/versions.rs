@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::Place;
-use super::samples::{all, busy, conflicts, get, key, of_plan, put, sample};
+use super::samples::{Lists as _, all, busy, conflicts, get, key, of_plan, put, sample};
 use crate::ports::{Kind, Version};
 use crate::record::Record;
 

@@ -8,9 +8,9 @@ fn going(count: usize) -> BTreeMap<u64, Work> {
 }
 
 /// What is recorded of this, if anything is.
-fn written(state: &State) -> Option<Record> {
-    decide(state, NOW).actions.into_iter().find_map(|action| match action {
-        Action::Record { record, .. } => Some(record),
+fn written(state: &State) -> Option<JobRecord> {
+    decide(state, NOW).steps.into_iter().find_map(|step| match step {
+        Step::Record { record, .. } => Some(record),
         _ => None,
     })
 }
@@ -25,7 +25,7 @@ fn a_trigger_waits_where_as_many_runs_go_on_as_a_record_may_name() {
     ] {
         let runs = going(count);
         let open = runs.keys().map(|id| run(*id, Trigger::Now)).collect();
-        let record = Record { last: runs.len() as u64, open, ..Record::default() };
+        let record = JobRecord { last: runs.len() as u64, open, ..JobRecord::default() };
         let state =
             State { strategy: Strategy::Now, concurrency, record, runs, ..State::default() };
         assert_eq!(decide(&state, NOW).wait, waits, "{name}");

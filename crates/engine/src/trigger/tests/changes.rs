@@ -8,7 +8,7 @@ fn a_changed_configuration_is_a_trigger_once_it_is_settled() {
         |state: State| State { references: references(&[("secret/a", data("2"))]), ..state };
     assert_eq!(decide(&done(), NOW), Decision::default(), "it has not changed");
     let decision = decide(&changed(done()), NOW);
-    let Some(Action::Record { record, strategy, .. }) = decision.actions.first() else {
+    let Some(Step::Record { record, strategy, .. }) = decision.steps.first() else {
         panic!("{decision:?}")
     };
     assert_eq!(record.open, [run(2, Trigger::ConfigChange)]);
@@ -61,19 +61,19 @@ fn a_change_during_a_run_does_as_the_spec_says_and_is_never_passed_over() {
     ] {
         let mut state = changed_during_a_run(concurrency);
         let decision = decide(&state, NOW);
-        let records = |actions: &[Action]| {
-            actions.iter().any(|it| {
-                let Action::Record { record, passed_over: None, .. } = it else { return false };
+        let records = |steps: &[Step]| {
+            steps.iter().any(|it| {
+                let Step::Record { record, passed_over: None, .. } = it else { return false };
                 record.open.last() == Some(&run(3, Trigger::ConfigChange))
             })
         };
-        let settles = |it: &Action| matches!(it, Action::Settle(run, _) if run.id == 2);
-        assert_eq!(records(&decision.actions), beside, "{concurrency:?}: {decision:?}");
-        assert_eq!(decision.actions.iter().any(settles), replaced, "{concurrency:?}");
+        let settles = |it: &Step| matches!(it, Step::Settle(run, _) if run.id == 2);
+        assert_eq!(records(&decision.steps), beside, "{concurrency:?}: {decision:?}");
+        assert_eq!(decision.steps.iter().any(settles), replaced, "{concurrency:?}");
         assert_eq!(decision.wait, wait, "{concurrency:?}");
         state.settled.insert(2);
         state.runs.clear();
-        assert!(records(&decide(&state, NOW).actions), "{concurrency:?}, and it has ended");
+        assert!(records(&decide(&state, NOW).steps), "{concurrency:?}, and it has ended");
         let young = State { unchanged: Duration::ZERO, ..state };
         assert_eq!(decide(&young, NOW).wait, Some(Wait::Changes), "{concurrency:?}: a burst");
     }
@@ -82,11 +82,11 @@ fn a_change_during_a_run_does_as_the_spec_says_and_is_never_passed_over() {
 #[test]
 fn changes_count_from_the_first_look_at_one_that_never_ran() {
     let mut state = done();
-    state.record = Record::default();
+    state.record = JobRecord::default();
     state.settled.clear();
-    let actions = decide(&state, NOW).actions;
-    let [Action::Record { record, strategy: Strategy::Done, .. }] = actions.as_slice() else {
-        panic!("{actions:?}")
+    let steps = decide(&state, NOW).steps;
+    let [Step::Record { record, strategy: Strategy::Done, .. }] = steps.as_slice() else {
+        panic!("{steps:?}")
     };
     assert_eq!((record.last, record.open.len()), (0, 0));
     state.record = record.clone();
@@ -112,14 +112,14 @@ fn what_counts_as_a_change() {
         ("what is left, made in the same second", a(made(2, "2", 9)), a(made(1, "1", 9)), false),
         ("counted anew, and the same", a(version(2)), a(made(1, "2", 9)), false),
     ] {
-        let record = Record { references: Some(before), ..Record::default() };
+        let record = JobRecord { references: Some(before), ..JobRecord::default() };
         assert_eq!(record.differs(&now, &Versions::new()), expected, "{name}");
     }
 }
 
 /// A version, made in that second.
 fn made(number: u64, data: &str, made: i64) -> Held {
-    Held::Version(Version { number, data: data.to_owned(), made })
+    Held::Version(HeldVersion { number, data: data.to_owned(), made })
 }
 
 /// The same, each with data of its own, and made one after another.
@@ -134,8 +134,8 @@ fn what_is_removed_and_comes_back_as_it_was_is_no_change() {
     assert_eq!(decide(&state, NOW), Decision::default());
     // A run meanwhile remembers it.
     state.strategy = Strategy::Now;
-    let actions = decide(&state, NOW).actions;
-    let Some(Action::Record { record, .. }) = actions.first() else { panic!("{actions:?}") };
+    let steps = decide(&state, NOW).steps;
+    let Some(Step::Record { record, .. }) = steps.first() else { panic!("{steps:?}") };
     assert_eq!(record.references, Some(references(&[("secret/a", data("1"))])));
 }
 
@@ -208,12 +208,12 @@ fn what_is_older_than_the_record_is_no_change_and_is_not_recorded() {
         state.record.references = Some(references(&[("secret/a", before)]));
         (state.record.versions, state.versions) = (was, is);
         state.references = references(&[("secret/a", now)]);
-        let ran = matches!(decide(&state, NOW).actions.first(), Some(Action::Record { .. }));
+        let ran = matches!(decide(&state, NOW).steps.first(), Some(Step::Record { .. }));
         assert_eq!(ran, differs, "{name}");
         // A run for whatever else records what is newest.
         state.strategy = Strategy::Now;
-        let actions = decide(&state, NOW).actions;
-        let Some(Action::Record { record, .. }) = actions.first() else { panic!("{actions:?}") };
+        let steps = decide(&state, NOW).steps;
+        let Some(Step::Record { record, .. }) = steps.first() else { panic!("{steps:?}") };
         assert_eq!(record.references, Some(references(&[("secret/a", recorded)])), "{name}");
         assert_eq!(record.versions, at, "{name}");
     }
@@ -224,8 +224,8 @@ fn a_reference_that_is_there_no_more_is_not_remembered() {
     let mut state = done();
     state.record.versions = Versions::from([("secret/a".to_owned(), 7)]);
     state.references = References::new();
-    let actions = decide(&state, NOW).actions;
-    let Some(Action::Record { record, .. }) = actions.first() else { panic!("{actions:?}") };
+    let steps = decide(&state, NOW).steps;
+    let Some(Step::Record { record, .. }) = steps.first() else { panic!("{steps:?}") };
     assert_eq!((record.references.clone(), record.versions.len()), (Some(References::new()), 0));
 }
 
@@ -237,20 +237,16 @@ fn a_change_that_waits_is_not_forgotten_when_something_else_is_recorded() {
     met.record.schedule = known();
     let new = State { schedule: schedule(false), ..changed_during_a_run(Concurrency::Forbid) };
     for (name, mut state) in [("a time is passed over", met), ("a schedule comes", new)] {
-        let actions = decide(&state, NOW).actions;
-        let [Action::Record { record, .. }] = actions.as_slice() else {
-            panic!("{name}: {actions:?}")
-        };
+        let steps = decide(&state, NOW).steps;
+        let [Step::Record { record, .. }] = steps.as_slice() else { panic!("{name}: {steps:?}") };
         assert_eq!((record.open.len(), record.schedule.clone()), (1, known()), "{name}");
         state.record = record.clone();
         state.schedule = schedule(false);
         assert_eq!(decide(&state, NOW).wait, Some(Wait::Run), "{name}: it waits on");
         state.settled.insert(2);
         state.runs.clear();
-        let actions = decide(&state, NOW).actions;
-        let [Action::Record { record, .. }] = actions.as_slice() else {
-            panic!("{name}: {actions:?}")
-        };
+        let steps = decide(&state, NOW).steps;
+        let [Step::Record { record, .. }] = steps.as_slice() else { panic!("{name}: {steps:?}") };
         assert_eq!(record.open, [run(3, Trigger::ConfigChange)], "{name}");
     }
 }

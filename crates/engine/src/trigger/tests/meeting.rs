@@ -6,52 +6,52 @@ use super::*;
 fn a_trigger_that_meets_a_run_does_as_the_spec_says() {
     let second = || run(2, Trigger::Now);
     let both = vec![second(), run(3, Trigger::Now)];
-    let Action::Record { record, strategy, .. } = recorded(2, vec![second()], Strategy::Manual)
+    let Step::Record { record, strategy, .. } = recorded(2, vec![second()], Strategy::Manual)
     else {
         unreachable!("it is a record")
     };
-    let passed_over = Action::Record { record, strategy, passed_over: Some(Trigger::Now) };
-    for (concurrency, actions, wait) in [
+    let passed_over = Step::Record { record, strategy, passed_over: Some(Trigger::Now) };
+    for (concurrency, steps, wait) in [
         (Concurrency::Allow, vec![recorded(3, both, Strategy::Manual)], None),
         (Concurrency::Forbid, vec![passed_over], None),
         (Concurrency::Queue, vec![], Some(Wait::Run)),
     ] {
         let decision = decide(&busy(Strategy::Now, concurrency), NOW);
-        assert_eq!(decision, Decision { actions, wait }, "{concurrency:?}");
+        assert_eq!(decision, Decision { steps, wait }, "{concurrency:?}");
     }
-    let actions = decide(&busy(Strategy::Now, Concurrency::Replace), NOW).actions;
+    let steps = decide(&busy(Strategy::Now, Concurrency::Replace), NOW).steps;
     assert!(
-        matches!(actions.as_slice(), [Action::Settle(run, outcome)] if run.id == 2 && outcome.reason == REPLACED)
+        matches!(steps.as_slice(), [Step::Settle(run, outcome)] if run.id == 2 && outcome.reason == REPLACED)
     );
     for concurrency in [Concurrency::Queue, Concurrency::Replace, Concurrency::Forbid] {
         let state = State { strategy: Strategy::Now, concurrency, ..State::default() };
         let first = recorded(1, vec![run(1, Trigger::Now)], Strategy::Manual);
-        assert_eq!(decide(&state, NOW).actions, [first], "{concurrency:?}, and nothing goes on");
+        assert_eq!(decide(&state, NOW).steps, [first], "{concurrency:?}, and nothing goes on");
     }
 }
 
 #[test]
 fn where_runs_do_not_meet_the_next_waits_for_the_work_of_one_that_is_over() {
     let idle = |strategy, concurrency| State {
-        record: Record { last: 1, ..Record::default() },
+        record: JobRecord { last: 1, ..JobRecord::default() },
         settled: BTreeSet::from([1]),
         lasts: true,
         ..State { strategy, concurrency, ..State::default() }
     };
     let begins = recorded(2, vec![run(2, Trigger::Now)], Strategy::Manual);
-    for (concurrency, actions, wait) in [
+    for (concurrency, steps, wait) in [
         (Concurrency::Allow, vec![begins.clone()], None),
         (Concurrency::Forbid, vec![], Some(Wait::Pods)),
         (Concurrency::Queue, vec![], Some(Wait::Pods)),
         (Concurrency::Replace, vec![], Some(Wait::Pods)),
     ] {
         let state = idle(Strategy::Now, concurrency);
-        assert_eq!(decide(&state, NOW), Decision { actions, wait }, "{concurrency:?}");
+        assert_eq!(decide(&state, NOW), Decision { steps, wait }, "{concurrency:?}");
         let quiet = decide(&idle(Strategy::Manual, concurrency), NOW);
         assert_eq!(quiet, Decision::default(), "{concurrency:?}: nothing waits");
         let ended = State { lasts: false, ..state };
         assert_eq!(
-            decide(&ended, NOW).actions,
+            decide(&ended, NOW).steps,
             std::slice::from_ref(&begins),
             "{concurrency:?}: they ended"
         );
@@ -62,8 +62,8 @@ fn where_runs_do_not_meet_the_next_waits_for_the_work_of_one_that_is_over() {
 fn one_that_is_replaced_is_not_begun_first() {
     let mut state = busy(Strategy::Now, Concurrency::Replace);
     state.runs.clear();
-    let actions = decide(&state, NOW).actions;
-    assert!(matches!(actions.as_slice(), [Action::Settle(..)]), "{actions:?}");
+    let steps = decide(&state, NOW).steps;
+    assert!(matches!(steps.as_slice(), [Step::Settle(..)]), "{steps:?}");
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn what_cannot_be_kept_is_tried_again_and_takes_no_place_from_another_run() {
     let second = || run(2, Trigger::Now);
     let third = recorded(3, vec![second(), run(3, Trigger::Now)], Strategy::Manual);
     let why = "another run was triggered, and takes its place";
-    let replaced = Action::Settle(second(), Outcome::failed(REPLACED, why));
+    let replaced = Step::Settle(second(), Outcome::failed(REPLACED, why));
     for (concurrency, work, next) in [
         (Concurrency::Allow, Work::Ended, Some(third.clone())),
         (Concurrency::Allow, Work::Unkept, Some(third)),
@@ -81,8 +81,8 @@ fn what_cannot_be_kept_is_tried_again_and_takes_no_place_from_another_run() {
     ] {
         let mut state = busy(Strategy::Now, concurrency);
         state.runs = BTreeMap::from([(2, work.clone())]);
-        let expected: Vec<Action> = [Action::Keep(second())].into_iter().chain(next).collect();
-        assert_eq!(decide(&state, NOW).actions, expected, "{concurrency:?}, {work:?}");
+        let expected: Vec<Step> = [Step::Keep(second())].into_iter().chain(next).collect();
+        assert_eq!(decide(&state, NOW).steps, expected, "{concurrency:?}, {work:?}");
     }
 }
 
@@ -91,22 +91,22 @@ fn what_runs_have_left_is_kept_in_the_order_in_which_they_were_recorded() {
     let outcome = Outcome::completed();
     let (second, third) = (|| run(2, Trigger::Now), || run(3, Trigger::Now));
     let kept = || Work::Kept(outcome.clone());
-    let settled = |run| Action::Settle(run, outcome.clone());
+    let settled = |run| Step::Settle(run, outcome.clone());
     for (name, works, expected) in [
-        ("both are over", [Work::Ended, Work::Ended], vec![Action::Keep(second())]),
-        ("the older is not let in", [Work::Unkept, Work::Ended], vec![Action::Keep(second())]),
-        ("the older goes on", [Work::Going, Work::Ended], vec![Action::Keep(third())]),
-        ("it is kept", [kept(), Work::Ended], vec![settled(second()), Action::Keep(third())]),
+        ("both are over", [Work::Ended, Work::Ended], vec![Step::Keep(second())]),
+        ("the older is not let in", [Work::Unkept, Work::Ended], vec![Step::Keep(second())]),
+        ("the older goes on", [Work::Going, Work::Ended], vec![Step::Keep(third())]),
+        ("it is kept", [kept(), Work::Ended], vec![settled(second()), Step::Keep(third())]),
         (
             "the newer was over first",
             [Work::Ended, kept()],
-            vec![Action::Keep(second()), settled(third())],
+            vec![Step::Keep(second()), settled(third())],
         ),
     ] {
         let mut state = busy(Strategy::Manual, Concurrency::Allow);
-        state.record = Record { last: 3, open: vec![second(), third()], ..Record::default() };
+        state.record = JobRecord { last: 3, open: vec![second(), third()], ..JobRecord::default() };
         state.runs = [2, 3].into_iter().zip(works).collect();
-        assert_eq!(decide(&state, NOW).actions, expected, "{name}");
+        assert_eq!(decide(&state, NOW).steps, expected, "{name}");
     }
 }
 
@@ -122,10 +122,10 @@ fn where_some_cannot_be_kept_another_waits_though_runs_may_be_beside_each_other(
         let mut state = busy(Strategy::Now, Concurrency::Allow);
         let ids = 2..2 + u64::try_from(works.len()).unwrap();
         let open: Vec<Run> = ids.clone().map(|id| run(id, Trigger::Now)).collect();
-        state.record = Record { last: ids.end - 1, open, ..Record::default() };
+        state.record = JobRecord { last: ids.end - 1, open, ..JobRecord::default() };
         state.runs = ids.zip(works).collect();
-        let Decision { actions, wait } = decide(&state, NOW);
-        let begins = actions.iter().any(|action| matches!(action, Action::Record { .. }));
+        let Decision { steps, wait } = decide(&state, NOW);
+        let begins = steps.iter().any(|step| matches!(step, Step::Record { .. }));
         assert_eq!((begins, wait), (!waits, waits.then_some(Wait::Run)), "{name}");
     }
 }
@@ -135,7 +135,8 @@ fn where_some_cannot_be_kept_another_waits_though_runs_may_be_beside_each_other(
 fn once_that_is_owed_is_run_for_beside_runs_where_it_may_and_never_passed_over() {
     let missing = vec!["secret/late".to_owned()];
     let times = || Some(Schedule { of: "@hourly".to_owned(), is_due: false });
-    let idle = |state: State| State { record: Record { last: 1, ..Record::default() }, ..state };
+    let idle =
+        |state: State| State { record: JobRecord { last: 1, ..JobRecord::default() }, ..state };
     let owes = State { owes_once: true, ..busy(Strategy::Done, Concurrency::Allow) };
     let with = |concurrency| State { concurrency, ..owes.clone() };
     let alone = idle(State { runs: BTreeMap::new(), ..owes.clone() });
@@ -152,9 +153,9 @@ fn once_that_is_owed_is_run_for_beside_runs_where_it_may_and_never_passed_over()
         ),
         ("nothing is owed", State { owes_once: false, ..alone }, None, None),
     ] {
-        let Decision { actions, wait: found } = decide(&state, NOW);
-        let begun = actions.iter().find_map(|action| match action {
-            Action::Record { record, strategy, passed_over } => {
+        let Decision { steps, wait: found } = decide(&state, NOW);
+        let begun = steps.iter().find_map(|step| match step {
+            Step::Record { record, strategy, passed_over } => {
                 let of = (*strategy, passed_over.is_none());
                 assert_eq!(of, (Strategy::Done, true), "{name}: the spec says what it said");
                 let new = record.open.iter().filter(|run| run.trigger == Trigger::Once);

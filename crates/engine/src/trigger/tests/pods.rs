@@ -19,13 +19,13 @@ pub(super) fn follower(
     State {
         strategy: Strategy::PodState,
         pods: Some(FollowedPods { of: of(), deletion, pods: pods(now), newest: 0 }),
-        record: Record {
+        record: JobRecord {
             pods: known.map(|known| RecordedPods {
                 of: of(),
                 pods: pods(known),
                 ..RecordedPods::default()
             }),
-            ..Record::default()
+            ..JobRecord::default()
         },
         ..State::default()
     }
@@ -75,14 +75,13 @@ fn a_pod_that_comes_to_be_as_it_is_waited_for_is_a_trigger_once() {
             Some(&[("b", true)]),
         ),
     ] {
-        let actions = decide(&follower(deletion, known, now), NOW).actions;
+        let steps = decide(&follower(deletion, known, now), NOW).steps;
         let Some(after) = after else {
-            assert_eq!(actions, [], "{name}");
+            assert_eq!(steps, [], "{name}");
             continue;
         };
-        let [Action::Record { record, strategy: Strategy::PodState, .. }] = actions.as_slice()
-        else {
-            panic!("{name}: {actions:?}")
+        let [Step::Record { record, strategy: Strategy::PodState, .. }] = steps.as_slice() else {
+            panic!("{name}: {steps:?}")
         };
         assert_eq!(record.pods.as_ref().unwrap().pods, pods(after), "{name}");
         let found = record.open.first().map(|run| run.pod.as_ref().unwrap().name.as_str());
@@ -95,8 +94,8 @@ fn a_pod_that_comes_to_be_as_it_is_waited_for_is_a_trigger_once() {
 fn other_pods_that_are_to_be_followed_are_looked_at_anew() {
     let mut state = follower(false, Some(&[]), &[("a", true)]);
     state.record.pods.as_mut().unwrap().of = "created".to_owned();
-    let actions = decide(&state, NOW).actions;
-    let [Action::Record { record, .. }] = actions.as_slice() else { panic!("{actions:?}") };
+    let steps = decide(&state, NOW).steps;
+    let [Step::Record { record, .. }] = steps.as_slice() else { panic!("{steps:?}") };
     assert_eq!(
         (record.open.len(), &record.pods.as_ref().unwrap().pods),
         (0, &pods(&[("a", true)]))
@@ -109,8 +108,8 @@ fn pods_that_are_not_known_yet_are_not_forgotten() {
     state.pods = None;
     assert_eq!(decide(&state, NOW), Decision::default());
     state.schedule = Some(Schedule { of: "* * * * *".to_owned(), is_due: false });
-    let actions = decide(&state, NOW).actions;
-    let [Action::Record { record, .. }] = actions.as_slice() else { panic!("{actions:?}") };
+    let steps = decide(&state, NOW).steps;
+    let [Step::Record { record, .. }] = steps.as_slice() else { panic!("{steps:?}") };
     assert_eq!(record.pods, state.record.pods);
 }
 
@@ -130,14 +129,14 @@ fn after(queues: bool, looks: &[&[(&str, bool)]]) -> State {
     for look in looks {
         state.pods.as_mut().unwrap().pods = pods(look);
         let decision = decide(&state, NOW);
-        match decision.actions.as_slice() {
+        match decision.steps.as_slice() {
             [] => {}
-            [Action::Record { record, .. }] => {
+            [Step::Record { record, .. }] => {
                 assert_eq!(record.last, state.record.last, "no run begins: {look:?}");
                 state.record = record.clone();
-                assert_eq!(decide(&state, NOW).actions, [], "one write for each: {look:?}");
+                assert_eq!(decide(&state, NOW).steps, [], "one write for each: {look:?}");
             }
-            actions => panic!("{look:?}: {actions:?}"),
+            steps => panic!("{look:?}: {steps:?}"),
         }
     }
     state
@@ -150,8 +149,8 @@ fn runs(mut state: State) -> Vec<String> {
     loop {
         state.settled.extend(state.record.open.iter().map(|run| run.id));
         state.runs.clear();
-        let actions = decide(&state, NOW).actions;
-        let Some(Action::Record { record, .. }) = actions.last() else { return names };
+        let steps = decide(&state, NOW).steps;
+        let Some(Step::Record { record, .. }) = steps.last() else { return names };
         names.extend(record.open.last().and_then(|run| Some(run.pod.as_ref()?.name.clone())));
         state.record = record.clone();
         assert!(names.len() < 2000, "it runs for ever: {names:?}");
@@ -194,8 +193,8 @@ fn of_those_that_are_due_as_many_are_remembered_as_there_is_room_for() {
     let mut ended = follower(true, Some(&all), &[]);
     ended.missing = vec!["secret/late".to_owned()];
     ended.schedule = Some(Schedule { of: "0 3 * * *".to_owned(), is_due: false });
-    let actions = decide(&ended, NOW).actions;
-    let [Action::Record { record, .. }] = actions.as_slice() else { panic!("{actions:?}") };
+    let steps = decide(&ended, NOW).steps;
+    let [Step::Record { record, .. }] = steps.as_slice() else { panic!("{steps:?}") };
     let left = record.pods.as_ref().unwrap().pods.len();
     assert!((500..1500).contains(&left), "{left} of those that are gone");
 }
@@ -203,16 +202,16 @@ fn of_those_that_are_due_as_many_are_remembered_as_there_is_room_for() {
 #[test]
 fn whose_run_is_recorded_is_due_no_more_and_the_others_are() {
     let state = follower(false, Some(&[]), &[("a", true), ("b", true)]);
-    let actions = decide(&state, NOW).actions;
-    let [Action::Record { record, .. }] = actions.as_slice() else { panic!("{actions:?}") };
+    let steps = decide(&state, NOW).steps;
+    let [Step::Record { record, .. }] = steps.as_slice() else { panic!("{steps:?}") };
     let known = record.pods.as_ref().unwrap();
     let due = BTreeMap::from([("b".to_owned(), "pod-b".to_owned())]);
     assert_eq!((&known.due, &known.pods), (&due, &pods(&[("a", true), ("b", false)])));
     // In the moment before its own it is so no more.
     let mut state = State { record: record.clone(), ..state };
     state.pods.as_mut().unwrap().pods = pods(&[("a", true)]);
-    let actions = decide(&state, NOW).actions;
-    let Some(Action::Record { record, .. }) = actions.last() else { panic!("{actions:?}") };
+    let steps = decide(&state, NOW).steps;
+    let Some(Step::Record { record, .. }) = steps.last() else { panic!("{steps:?}") };
     assert_eq!(record.open.last().unwrap().pod.as_ref().unwrap().name, "pod-b");
     assert_eq!(record.pods.as_ref().unwrap().due, BTreeMap::new());
 }
@@ -235,8 +234,8 @@ fn what_is_seen_of_pods_counts_if_it_is_no_older_than_what_another_has_written_d
         let pods = &mut state.record.pods.as_mut().unwrap().pods;
         pods.insert("a".to_owned(), known.clone());
         let decision = decide(&state, "now");
-        let recorded = decision.actions.iter().find_map(|action| match action {
-            Action::Record { record, .. } => Some(record),
+        let recorded = decision.steps.iter().find_map(|step| match step {
+            Step::Record { record, .. } => Some(record),
             _ => None,
         });
         let runs = recorded.is_some_and(|record| !record.open.is_empty());
@@ -275,9 +274,9 @@ fn what_is_not_written_down_any_more_is_gone_for_whoever_is_behind() {
         let mut state = follower(deletion, Some(&[]), &[("a", true)]);
         state.pods.as_mut().unwrap().pods.get_mut("a").unwrap().version = version;
         state.record.pods.as_mut().unwrap().newest = newest;
-        let actions = decide(&state, NOW).actions;
-        assert_eq!(!actions.is_empty(), counts, "{name}: {actions:?}");
-        let Some(Action::Record { record, .. }) = actions.first() else { continue };
+        let steps = decide(&state, NOW).steps;
+        assert_eq!(!steps.is_empty(), counts, "{name}: {steps:?}");
+        let Some(Step::Record { record, .. }) = steps.first() else { continue };
         assert_eq!(record.open.len(), usize::from(!deletion), "{name}");
         assert!(record.pods.as_ref().unwrap().pods.contains_key("a"), "{name}");
     }

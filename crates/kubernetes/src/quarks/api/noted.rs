@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use data_encoding::HEXLOWER;
-use engine::trigger::{Record, References, Run, Trigger, Versions};
+use engine::trigger::{JobRecord, References, Run, Trigger, Versions};
 use k8s_openapi::api::batch::v1::Job;
 use kube::api::ObjectMeta;
 use ring::hmac;
@@ -135,7 +135,7 @@ fn proved<'n>(
 }
 
 /// What its Job says of a run, which was recorded so.
-pub(crate) fn notes(run: &Run, spec: &Value, record: &Record) -> Value {
+pub(crate) fn notes(run: &Run, spec: &Value, record: &JobRecord) -> Value {
     let mut notes = BTreeMap::from([
         (RUN_ID, run.id.to_string()),
         (TRIGGER, run.trigger.word().to_owned()),
@@ -206,7 +206,7 @@ mod tests {
             "trigger": {"strategy": "once"}, "template": {"a": 1},
             "output": {"outputMap": {"c": {"o.json": {"name": "s"}}}},
         });
-        let job = job(&notes(&run, &spec, &Record::default()));
+        let job = job(&notes(&run, &spec, &JobRecord::default()));
         let noted = Noted::of(&job.metadata);
         assert_eq!(noted.trigger, Some(Trigger::ConfigChange));
         assert_eq!(noted.at, "2026-01-01T00:00:00Z");
@@ -245,7 +245,7 @@ mod tests {
         let run =
             Run { id: 3, trigger: Trigger::Once, at: String::new(), inputs: Vec::new(), pod: None };
         for spec in [json!({"template": {"a": 1}}), json!({"template": {"a": 1}, "output": null})] {
-            let job = job(&notes(&run, &spec, &Record::default()));
+            let job = job(&notes(&run, &spec, &JobRecord::default()));
             let mut added = spec.clone();
             added["output"] = json!({"outputMap": {"c": {"o.json": {"name": "s"}}}});
             assert!(!Noted::of(&job.metadata).is_by(&digest(&added)), "{spec}");
@@ -259,7 +259,7 @@ mod tests {
         let run =
             Run { id: 3, trigger: Trigger::Now, at: String::new(), inputs: Vec::new(), pod: None };
         let mut annotations =
-            notes(&run, &json!({"output": {"outputMap": {}}}), &Record::default());
+            notes(&run, &json!({"output": {"outputMap": {}}}), &JobRecord::default());
         proofs.add("n", "a-3", "u", &mut annotations);
         let made = json!({"namespace": "n", "name": "a-3", "annotations": annotations});
         let changed = |path: &str, value: Value| {

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
-use engine::trigger::{Concurrency, MAX_OPEN, MAX_RUN, Outcome, Passed, Record, Run, Strategy};
+use engine::trigger::{Concurrency, JobRecord, MAX_OPEN, MAX_RUN, Outcome, Passed, Run, Strategy};
 use kube::api::DynamicObject;
 use osb::weight::weigh;
 use serde::{Deserialize, Serialize};
@@ -71,7 +71,7 @@ pub(crate) struct Resource {
     pub(crate) limits: Limits,
     /// How many seconds one that stays is kept, as the template says of its Job.
     pub(crate) ttl: Option<u64>,
-    pub(crate) record: Record,
+    pub(crate) record: JobRecord,
     /// It is as it was when the last run was settled, or there was none: somebody has removed it.
     pub(crate) is_recalled: bool,
     pub(crate) status: Status,
@@ -100,7 +100,7 @@ pub(crate) struct Written {
     #[serde(default)]
     pub(crate) uid: Option<String>,
     #[serde(flatten)]
-    pub(crate) record: Record,
+    pub(crate) record: JobRecord,
 }
 
 /// Where it stands, for people.
@@ -116,7 +116,7 @@ impl Written {
         written: &str,
         place: &'static str,
         uid: Option<&str>,
-    ) -> Result<Option<Record>, Unread> {
+    ) -> Result<Option<JobRecord>, Unread> {
         if weigh(written.as_bytes()) > HEAVIEST_RECORD {
             return Err(Unread::HeavyRecord(place));
         }
@@ -133,12 +133,12 @@ impl Written {
     ///
     /// # Errors
     /// Of serde: there are none of a record.
-    pub(crate) fn text(of: &Resource, record: Record) -> serde_json::Result<String> {
+    pub(crate) fn text(of: &Resource, record: JobRecord) -> serde_json::Result<String> {
         serde_json::to_string(&Self { uid: Some(of.uid.to_string()), record })
     }
 
     /// Whether a record of one would not be read again.
-    pub(crate) fn is_too_heavy(of: &Resource, record: &Record) -> bool {
+    pub(crate) fn is_too_heavy(of: &Resource, record: &JobRecord) -> bool {
         let text = Self::text(of, record.clone());
         text.is_ok_and(|text| weigh(text.as_bytes()) > HEAVIEST_RECORD)
     }
@@ -161,7 +161,7 @@ fn record_of(
     annotation: Option<&str>,
     status: Option<&str>,
     uid: Option<&str>,
-) -> Result<(Record, bool), Unread> {
+) -> Result<(JobRecord, bool), Unread> {
     let read = |written: Option<&str>, place| match written {
         Some(written) => Written::read(written, place, uid),
         None => Ok(None),

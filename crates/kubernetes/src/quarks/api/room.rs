@@ -1,6 +1,6 @@
 //! What takes the room of a record: it is one annotation, and an object has 256 KiB for all of them.
 
-use engine::trigger::Record;
+use engine::trigger::JobRecord;
 
 use super::reference::Kind;
 use crate::calls::CallError;
@@ -9,7 +9,7 @@ use crate::calls::CallError;
 const MANY_OBJECTS: usize = 100;
 
 /// What the API server refuses of a record is that it has no room for it, among annotations: what takes it is named.
-pub(crate) fn with_remedy(error: CallError, record: &Record) -> CallError {
+pub(crate) fn with_remedy(error: CallError, record: &JobRecord) -> CallError {
     let CallError::Invalid(why) = error else { return error };
     let pods = record.pods.as_ref().map_or(0, |known| known.pods.len() + known.due.len());
     let kinds = [Kind::ConfigMap, Kind::Secret].map(Kind::word);
@@ -73,8 +73,8 @@ mod tests {
         let due = BTreeMap::from([("u".to_owned(), "p".to_owned())]);
         let pods = Some(RecordedPods { due, ..RecordedPods::default() });
         let open = vec![run(json!([])), run(json!([{"name": "A", "value": "1"}]))];
-        let none = Record::default;
-        let all = Record {
+        let none = JobRecord::default;
+        let all = JobRecord {
             open: open.clone(),
             references: refers("secret", 101),
             pods: pods.clone(),
@@ -82,12 +82,16 @@ mod tests {
         };
         for (name, record, expected) in [
             ("nothing takes any", none(), &[][..]),
-            ("pods", Record { pods, ..none() }, &[PODS]),
-            ("a few Secrets", Record { references: refers("secret", 100), ..none() }, &[]),
-            ("ConfigMaps", Record { references: refers("configmap", 101), ..none() }, &[OBJECTS]),
-            ("others", Record { references: refers("quarksjob", 101), ..none() }, &[]),
-            ("a run without inputs", Record { open: open[..1].to_vec(), ..none() }, &[]),
-            ("inputs", Record { open, ..none() }, &[TOLD]),
+            ("pods", JobRecord { pods, ..none() }, &[PODS]),
+            ("a few Secrets", JobRecord { references: refers("secret", 100), ..none() }, &[]),
+            (
+                "ConfigMaps",
+                JobRecord { references: refers("configmap", 101), ..none() },
+                &[OBJECTS],
+            ),
+            ("others", JobRecord { references: refers("quarksjob", 101), ..none() }, &[]),
+            ("a run without inputs", JobRecord { open: open[..1].to_vec(), ..none() }, &[]),
+            ("inputs", JobRecord { open, ..none() }, &[TOLD]),
             ("all of it", all.clone(), &[PODS, OBJECTS, TOLD]),
         ] {
             let refused = with_remedy(CallError::Invalid("full".to_owned()), &record);

@@ -1,6 +1,6 @@
 //! What the status says, as patches: of a run that has ended, and of what a trigger waits for.
 
-use engine::trigger::{MAX_OPEN, Outcome, Record, Run};
+use engine::trigger::{JobRecord, MAX_OPEN, Outcome, Run};
 use serde_json::{Value, json};
 
 use super::resource::{Ended, RECORD, Resource, Written, had_no_job};
@@ -126,7 +126,7 @@ pub(crate) fn settled(
 /// there is no room for it twice; and without the schedule: one that is put back may have been away for long, and its
 /// times count from when it is first seen.
 fn recalled(resource: &Resource, settled: &Run) -> Option<String> {
-    let mut record = Record { pods: None, schedule: None, ..resource.record.clone() };
+    let mut record = JobRecord { pods: None, schedule: None, ..resource.record.clone() };
     record.open.retain(|run| run.id != settled.id && resource.is_open(run.id));
     Written::text(resource, record).ok()
 }

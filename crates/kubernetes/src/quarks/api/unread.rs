@@ -1,7 +1,7 @@
 //! Why nothing of one is run: somebody has written more into it than is kept of one. All of them are kept in the memory of
 //! one process, and are looked at in turn.
 
-use engine::trigger::{Action, MAX_OPEN};
+use engine::trigger::{MAX_OPEN, Step};
 
 use super::reference::{MOST_OBJECTS, MOST_OTHERS};
 use super::resource::{Resource, Written};
@@ -65,13 +65,13 @@ pub(crate) fn excess(of: &Resource) -> Option<Unread> {
     }
 }
 
-/// Why what these actions record of one is not written, if it would not be read again.
-pub(crate) fn unwritable(of: &Resource, actions: &[Action]) -> Option<String> {
-    let is_heavy = |action: &Action| match action {
-        Action::Record { record, .. } => Written::is_too_heavy(of, record),
+/// Why what these steps record of one is not written, if it would not be read again.
+pub(crate) fn unwritable(of: &Resource, steps: &[Step]) -> Option<String> {
+    let is_heavy = |step: &Step| match step {
+        Step::Record { record, .. } => Written::is_too_heavy(of, record),
         _ => false,
     };
-    actions.iter().any(is_heavy).then(|| {
+    steps.iter().any(is_heavy).then(|| {
         format!(
             "the record of its runs would take more than {} MiB of memory: put what is large of spec.trigger.inputs into \
              a Secret, or let fewer runs go on at once, by spec.concurrencyPolicy",

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use engine::trigger::{Action, Concurrency};
+use engine::trigger::{Concurrency, Step};
 use k8s_openapi::api::batch::v1::Job;
 use kube::api::{DeleteParams, Patch, PatchParams, PropagationPolicy};
 use serde_json::{Value, json};
@@ -20,8 +20,8 @@ impl Controller {
     /// When this has its turn among what there is to do. First the Jobs of runs that are over go, and what goes on in them:
     /// they may be what keeps the next from beginning, as under a quota. Last those whose removal was not answered before,
     /// for each takes long.
-    pub(crate) fn turn(&self, key: &Key, action: &Action) -> (u8, Option<Instant>) {
-        let Action::Remove(run) = *action else { return (1, None) };
+    pub(crate) fn turn(&self, key: &Key, step: &Step) -> (u8, Option<Instant>) {
+        let Step::Remove(run) = *step else { return (1, None) };
         let unanswered = self.table().unanswered(key, run);
         (if unanswered.is_some() { 2 } else { 0 }, unanswered)
     }

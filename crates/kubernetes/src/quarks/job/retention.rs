@@ -115,7 +115,7 @@ fn ended(resource: &Resource, job: &SeenJob) -> Option<(bool, bool)> {
 
 #[cfg(test)]
 mod tests {
-    use engine::trigger::Record;
+    use engine::trigger::JobRecord;
     use kube::api::{DynamicObject, ObjectMeta};
     use serde_json::{Value, json};
 
@@ -145,7 +145,7 @@ mod tests {
         });
         let object: DynamicObject = serde_json::from_value(object).unwrap();
         let mut resource = Resource::of(Dialect::QuarksJob, &object).unwrap();
-        resource.record = Record { last: ends.len() as u64, ..Record::default() };
+        resource.record = JobRecord { last: ends.len() as u64, ..JobRecord::default() };
         resource
     }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use data_encoding::HEXLOWER;
-use engine::trigger::{Held, References, Version};
+use engine::trigger::{Held, HeldVersion, References};
 use ring::hmac;
 
 use super::object::{Object, WRITTEN_BY};
@@ -176,7 +176,7 @@ impl Objects {
             if *object.name == *name && before(&place) == Some(&Held::Data(data.clone())) {
                 return (place, Held::Data(data), resource);
             }
-            let version = Version { number, data, made: object.made };
+            let version = HeldVersion { number, data, made: object.made };
             return (of_versions.clone(), Held::Version(version), resource);
         }
         if let Some(object) = to.object().and_then(|kind| self.get(namespace, kind, name)) {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use engine::trigger::{Action, Decision, MAX_OPEN, Record, Run, Strategy, Trigger};
+use engine::trigger::{Decision, JobRecord, MAX_OPEN, Run, Step, Strategy, Trigger};
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use serde_json::{Value, json};
@@ -172,9 +172,9 @@ fn what_would_not_be_read_again_is_not_recorded() {
         ("told as much as one may be", vec![run(1, &variables)], true),
         ("two of these", vec![run(1, &variables), run(2, &variables)], false),
     ] {
-        let record = Record { last: 2, open, ..Record::default() };
-        let action = Action::Record { record, strategy: Strategy::Manual, passed_over: None };
-        let fault = unwritable(&of, &[Action::Reopen, action]);
+        let record = JobRecord { last: 2, open, ..JobRecord::default() };
+        let step = Step::Record { record, strategy: Strategy::Manual, passed_over: None };
+        let fault = unwritable(&of, &[Step::Reopen, step]);
         assert_eq!(fault.is_none(), is_written, "{name}: {fault:?}");
     }
 }

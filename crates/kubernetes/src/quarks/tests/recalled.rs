@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use engine::trigger::{Action, Concurrency, Outcome, Record, State, Trigger, decide};
+use engine::trigger::{Concurrency, JobRecord, Outcome, State, Step, Trigger, decide};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::DynamicObject;
@@ -93,9 +93,9 @@ fn look(
 }
 
 /// What is recorded of this, if anything is.
-fn recorded(state: &State) -> Option<Record> {
-    decide(state, AT).actions.into_iter().find_map(|action| match action {
-        Action::Record { record, .. } => Some(record),
+fn recorded(state: &State) -> Option<JobRecord> {
+    decide(state, AT).steps.into_iter().find_map(|step| match step {
+        Step::Record { record, .. } => Some(record),
         _ => None,
     })
 }
@@ -205,9 +205,9 @@ fn what_has_ended_well_is_not_begun_again_where_no_history_is_shown() {
         digest(&mut table, "1", 1);
         table.learn(learned);
         let look = table.look(&key, Duration::ZERO, "2026-01-01T00:30:00Z".parse().unwrap());
-        let actions = decide(&look.unwrap().state, AT).actions;
-        let starts = actions.iter().any(|action| matches!(action, Action::Start(_)));
-        assert_eq!(starts, begins, "{name}: {actions:?}");
+        let steps = decide(&look.unwrap().state, AT).steps;
+        let starts = steps.iter().any(|step| matches!(step, Step::Start(_)));
+        assert_eq!(starts, begins, "{name}: {steps:?}");
     }
 }
 
@@ -216,7 +216,7 @@ fn recall(
     record: Option<&Value>,
     status: &Value,
     job: Option<(u64, &str, Option<&str>)>,
-) -> Record {
+) -> JobRecord {
     let jobs = job.map(|(run, trigger, found)| {
         let found = found.map(|held| json!({"references": {"configmap/m": held}}).to_string());
         let mut job = super::job("u", "j");

@@ -158,7 +158,7 @@ impl Front {
             }
             Taken::Recorded(made) => made.map(|()| Made::default()),
         };
-        let ordered = self.broker.ordered(&claim, &asked, bare(service, plan)).await;
+        let ordered = self.broker.ordered(&claim, &asked, Ordered::bare(service, plan)).await;
         let ordered = ordered.map_err(unknown)?;
         if self.engine.adopt(&key, ordered, made).await.map_err(unknown)? {
             tracing::info!(%instance, "it was ordered elsewhere: recorded");
@@ -209,7 +209,7 @@ impl Front {
         let ordered = Ordered {
             context: request.and_then(|request| request.context.clone()).unwrap_or_default(),
             bind_resource: request.and_then(|request| request.bind_resource.clone()),
-            ..bare(parent.service_id, parent.plan_id)
+            ..Ordered::bare(parent.service_id, parent.plan_id)
         };
         self.engine.adopt(&key, ordered, made).await.map(drop).map_err(unknown)
     }
@@ -355,20 +355,6 @@ impl TemplateBroker {
             Some((name, Value::String(String::from_utf8(value.0).ok()?)))
         };
         Ok(data.into_iter().filter_map(text).collect())
-    }
-}
-
-fn bare(service_id: ServiceId, plan_id: PlanId) -> Ordered {
-    Ordered {
-        service_id,
-        plan_id,
-        parameters: Object::default().into(),
-        context: Object::default().into(),
-        maintenance_info: None,
-        organization_guid: None,
-        space_guid: None,
-        bind_resource: None,
-        predecessor_binding_id: None,
     }
 }
 

@@ -1,5 +1,7 @@
 //! Backups and restores: whole, of one moment, never over something else, never half.
 
+use engine::testing::store_contract::Lists as _;
+
 use super::*;
 
 /// How many records a backup has that can be restored, which is to say, of which nothing is wrong.

@@ -1,7 +1,7 @@
 //! What is on the disk: nothing that could be read, nothing that was removed, nothing that can be
 //! exchanged unnoticed.
 
-use engine::testing::store_contract::sample_binding;
+use engine::testing::store_contract::{Lists as _, sample_binding};
 
 use super::*;
 

@@ -3,6 +3,7 @@
 use std::sync::mpsc;
 
 use engine::ports::{Filter, Kind};
+use engine::testing::store_contract::Lists as _;
 
 use super::*;
 
