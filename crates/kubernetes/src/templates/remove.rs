@@ -163,10 +163,7 @@ impl Controller {
             match removed {
                 Ok(Left::Nothing) => {}
                 Ok(Left::Going) => left = Left::Going,
-                Err(Trouble::Passing(why) | Trouble::Doubtful(why) | Trouble::Final(why)) => {
-                    troubles.push(why);
-                }
-                Err(Trouble::Old) => return Err(Trouble::Old),
+                Err(trouble) => troubles.push(trouble.reason().ok_or(Trouble::Old)?),
             }
         }
         match troubles.is_empty() {

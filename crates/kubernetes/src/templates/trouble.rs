@@ -29,9 +29,15 @@ impl Trouble {
             Self::Old => Self::Old,
         }
     }
-}
 
-impl Trouble {
+    /// Why, in words: `None` if somebody else wrote the instance.
+    pub(super) fn reason(self) -> Option<String> {
+        match self {
+            Self::Passing(why) | Self::Doubtful(why) | Self::Final(why) => Some(why),
+            Self::Old => None,
+        }
+    }
+
     /// The same, without what a redactor hides.
     pub(super) fn redacted(self, redactor: &Redactor) -> Self {
         let hide = |why: String| redactor.redact(&why).into_owned();
