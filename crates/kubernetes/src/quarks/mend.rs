@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use engine::trigger::Run;
 
 use super::Controller;
+use super::api::key::Key;
 use super::install::install;
 use crate::calls::CallError;
-use crate::quarks::api::key::Key;
 
 /// How long after it was applied one is not applied again: the API server takes it up a moment later.
 const MENDED: Duration = Duration::from_secs(10);
