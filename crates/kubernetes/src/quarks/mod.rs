@@ -125,13 +125,13 @@ impl Monitored {
 #[derive(Debug, thiserror::Error)]
 pub enum QuarksError {
     /// The keys of reports cannot be had.
-    #[error("the keys of reports: {0}")]
+    #[error("the keys of reports cannot be read or made: {0}")]
     Keys(String),
     /// The key that digests are told with cannot be had.
     #[error("the key of digests: {0}")]
     DigestKey(String),
     /// The ConfigMap that brings the agent cannot be made of it.
-    #[error("the agent's ConfigMap: {0}")]
+    #[error("the ConfigMap that brings the agent into pods cannot be made: {0}")]
     Agent(String),
     /// The API server does not say which version it is, or what it knows.
     #[error("the API server does not answer: {0}")]

@@ -263,7 +263,7 @@ impl RecordApi {
         let Parts { public, order, rest } = split::split(record).map_err(damaged)?;
         let confidential = bytes(&order).map_err(damaged)? + bytes(&rest).map_err(damaged)?;
         fits(
-            "confidential (parameters, context, state, credentials)",
+            "confidential part (parameters, context, state, credentials)",
             confidential,
             MAX_CONFIDENTIAL,
         )?;
@@ -300,7 +300,7 @@ impl RecordApi {
             places: places.clone(),
         };
         let text = serde_json::to_string(&written).map_err(damaged)?;
-        fits("public (metadata, URLs, ids)", text.len(), MAX_PUBLIC)?;
+        fits("public part (metadata, URLs, ids)", text.len(), MAX_PUBLIC)?;
         Ok(Outgoing { text, since, places, fresh })
     }
 
@@ -453,7 +453,7 @@ fn fits(what: &str, bytes: usize, most: usize) -> Result<(), StoreError> {
         return Ok(());
     }
     Err(StoreError::TooLarge(format!(
-        "what of it is {what} takes {bytes} bytes, and a cluster keeps {most}"
+        "its {what} takes {bytes} bytes, and at most {most} are kept"
     )))
 }
 

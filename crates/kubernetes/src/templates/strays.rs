@@ -82,7 +82,7 @@ impl Controller {
                             name,
                             secret,
                             why,
-                            "it is gone, and what was made of it is not"
+                            "a TemplateInstance is gone, and its objects could not be removed: it is tried again"
                         );
                         all = Left::Going;
                     }
