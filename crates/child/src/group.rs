@@ -1,13 +1,52 @@
 //! The processes of a broker: a process group, of which it is the first.
 
 use std::io;
+use std::time::Duration;
 
 use engine::contract::Exit;
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, kill_process_group,
+    Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, getpid, kill_process_group,
     test_kill_process_group, wait, waitid,
 };
+
+/// What a process has left that has ended: of its group, and in a container, whose first process we are, whatever there is.
+#[derive(Debug, Clone, Copy)]
+pub struct Leftovers(Pid);
+
+impl Leftovers {
+    /// How long they may take to be gone when they were killed.
+    pub const LINGER: Duration = Duration::from_millis(500);
+
+    /// Of a process that was the first of this group, and was reaped.
+    pub fn of(group: Pid) -> Self {
+        Self::of_container().unwrap_or(Self(group))
+    }
+
+    /// Of whatever has run in this container; `None` elsewhere, where not all there is belongs to us.
+    pub fn of_container() -> Option<Self> {
+        // To the first process, its own group is everything there is.
+        (getpid() == Pid::INIT).then_some(Self(Pid::INIT))
+    }
+
+    /// Reaps what has ended, and says whether anything is left.
+    pub fn are_there(self) -> bool {
+        match self.0 {
+            Pid::INIT => are_children_left(),
+            group => is_left(group),
+        }
+    }
+
+    /// Asks them to end.
+    pub fn ask_to_end(self) {
+        ask_to_end(self.0);
+    }
+
+    /// Ends them.
+    pub fn kill(self) {
+        signal(self.0, Signal::KILL);
+    }
+}
 
 /// Whether the broker has ended; it is left to be reaped.
 pub fn has_ended(broker: Pid) -> io::Result<bool> {
@@ -45,7 +84,7 @@ pub fn is_left(broker: Pid) -> bool {
 
 /// Reaps what has ended, and says whether there are any children left. To the first process of a
 /// container they are everything there is.
-pub fn are_children_left() -> bool {
+fn are_children_left() -> bool {
     loop {
         match wait(WaitOptions::NOHANG) {
             Ok(Some(_)) | Err(Errno::INTR) => {}

@@ -1,11 +1,18 @@
 //! Installs the definitions of what is run, and finds out which are.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use kube::Client;
 
+use super::Controller;
 use super::api::definition::definition;
 use super::api::dialect::Dialect;
 use crate::calls::CallError;
 use crate::install::{self, InstallError, knows};
+
+/// How often kinds are asked for that the API server does not know.
+const ASK_AGAIN: Duration = Duration::from_secs(10);
 
 /// Those that the API server knows.
 pub(super) async fn installed(client: &Client) -> Result<Vec<Dialect>, CallError> {
@@ -24,4 +31,23 @@ pub(super) async fn installed(client: &Client) -> Result<Vec<Dialect>, CallError
 /// If the API server does not take one, or does not serve it within 15 s.
 pub async fn install(client: Client) -> Result<(), InstallError> {
     install::install(client, Dialect::ALL.map(definition)).await
+}
+
+impl Controller {
+    /// Asks for the kinds that are not known until all are: their definitions may come later, and an API server that
+    /// has just started denies those that it has.
+    pub(super) async fn follow_definitions(self: Arc<Self>) {
+        while self.dialects.borrow().len() < Dialect::ALL.len() {
+            tokio::time::sleep(ASK_AGAIN).await;
+            let Ok(known) = installed(&self.client).await else { continue };
+            // What is denied again was there, and is watched.
+            let is_news = |it: &Dialect| known.contains(it) || self.dialects.borrow().contains(it);
+            let known: Vec<Dialect> = Dialect::ALL.into_iter().filter(is_news).collect();
+            if known.len() > self.dialects.borrow().len() {
+                tracing::info!(?known, "the API server knows more kinds than before");
+                self.table().expects(known.len());
+                self.dialects.send_replace(known);
+            }
+        }
+    }
 }

@@ -12,6 +12,7 @@ use jiff::Timestamp;
 
 use super::api::dialect::Dialect;
 use super::api::inputs;
+use super::api::key::Key;
 use super::api::reference::{Reference, To};
 use super::api::resource::{Ended, Resource};
 use super::job::retention::{Disposal, disposals};
@@ -20,7 +21,6 @@ use super::state::job::SeenJob;
 use super::state::lasting::Until;
 use super::state::table::{Entry, Table};
 use crate::conditions::JobEnd;
-use crate::quarks::api::key::Key;
 
 /// How long what a run has left is not let in before another may take the run's place: a right that is about to be
 /// given, or a webhook that is, is no reason to lose it.

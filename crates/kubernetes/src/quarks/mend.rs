@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use engine::trigger::Run;
 
 use super::Controller;
+use super::api::key::Key;
 use super::install::install;
 use crate::calls::CallError;
-use crate::quarks::api::key::Key;
 
 /// How long after it was applied one is not applied again: the API server takes it up a moment later.
 const MENDED: Duration = Duration::from_secs(10);
@@ -35,7 +35,11 @@ impl Controller {
                     *mended = Some(Instant::now());
                     applied.map_err(|error| CallError::Hindered(error.to_string()))?;
                 }
-                Err(CallError::Hindered("its definition was another's".to_owned()))
+                Err(CallError::Hindered(format!(
+                    "the definition of {} in this cluster was somebody else's: Manciple's is applied again, and \
+                     then the end of the run is written again",
+                    key.dialect.kind()
+                )))
             }
             false => Err(CallError::Hindered(format!(
                 "the definition of {} in this cluster is not Manciple's: what a status says of runs is not \

@@ -6,9 +6,10 @@
 //!               └──────────────── what the API server answered ─────────────────┘
 //! ```
 //!
-//! In folders, each of which takes from those before it alone: what users write and read, and how we name and mark what we
-//! make (`api`), what is known of that and of the cluster (`state`), what a run leaves (`output`), and its Job and its pods
-//! (`job`). `look` makes of all that is known what is decided by, and `step` does it.
+//! In folders, each of which takes from those before it alone, but for the [`Controller`], to which it adds what it does:
+//! what users write and read, and how we name and mark what we make (`api`), what is known of that and of the cluster
+//! (`state`), what a run leaves (`output`), and its Job and its pods (`job`). `look` makes of all that is known what is
+//! decided by, and `step` does it.
 //!
 //! A run costs five writes: its record, its Job, its Secret, its outcome, and the removal of the Job. It is
 //! recorded in the same write that takes its trigger from the spec, its Job's name derives from its number,
@@ -45,6 +46,7 @@ use tokio::task::JoinSet;
 
 pub use self::api::definition::definition;
 pub use self::api::dialect::{Dialect, VERSION};
+use self::api::key::Key;
 pub use self::api::lint::faults;
 use self::counts::Counters;
 pub use self::counts::Counts;
@@ -55,7 +57,6 @@ use self::state::table::Table;
 use crate::calls::call;
 use crate::lease::Lead;
 use crate::own;
-use crate::quarks::api::key::Key;
 use crate::queue::{Queue, take_turns};
 use crate::runner::keys::{KeyError, Keys};
 use crate::runner::{Delivery, agents};
@@ -64,6 +65,7 @@ use crate::versions::has_native_sidecars;
 
 /// How many are worked on at a time, unless said otherwise.
 pub const WORKERS: usize = 20;
+
 /// How QuarksJobs are run.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -123,13 +125,13 @@ impl Monitored {
 #[derive(Debug, thiserror::Error)]
 pub enum QuarksError {
     /// The keys of reports cannot be had.
-    #[error("the keys of reports: {0}")]
+    #[error("the keys of reports cannot be read or made: {0}")]
     Keys(String),
     /// The key that digests are told with cannot be had.
     #[error("the key of digests: {0}")]
     DigestKey(String),
     /// The ConfigMap that brings the agent cannot be made of it.
-    #[error("the agent's ConfigMap: {0}")]
+    #[error("the ConfigMap that brings the agent into pods cannot be made: {0}")]
     Agent(String),
     /// The API server does not say which version it is, or what it knows.
     #[error("the API server does not answer: {0}")]

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::Controller;
 use super::api::document::Document;
+use super::api::key::Key;
 use super::api::resource::{RUNS, Resource, Written, word};
 use super::api::room::with_remedy;
 use super::api::status;
@@ -22,7 +23,6 @@ use super::look::Look;
 use super::output::undone::{self, Undone};
 use super::state::job::SeenJob;
 use crate::calls::{CallError, call, find};
-use crate::quarks::api::key::Key;
 use crate::queue::Looked;
 use crate::resources::time;
 use crate::text::Text;

@@ -12,8 +12,8 @@ use serde_json::Value;
 
 use super::api::dialect::Dialect;
 use super::api::naming;
+use super::api::pod::SIDECAR;
 use super::api::resource::{Ended, Resource, had_no_job, word};
-use crate::quarks::api::pod::SIDECAR;
 use crate::runner::delivery::DIRECTORY;
 
 /// A QuarksJob or an ExtendedJob, as it was read.

@@ -46,9 +46,9 @@ impl RecordApi {
     pub(super) fn entry_of(key: &Key, found: &DynamicObject) -> Result<Entry, StoreError> {
         match Entry::of_resource(found, || Some(key.clone())) {
             Some(Ok(entry)) if entry.key == *key => Ok(entry),
-            Some(Ok(_)) => Err(unreadable(key, "its resource holds another's")),
+            Some(Ok(_)) => Err(unreadable(key, "its resource holds the record of another")),
             Some(Err(error)) => Err(unreadable(key, &error.to_string())),
-            None => Err(unreadable(key, "its resource holds none")),
+            None => Err(unreadable(key, "its resource holds no record")),
         }
     }
 
@@ -111,7 +111,9 @@ impl RecordApi {
         let entry = Entry::of_tombstone(&found, Some(key)).transpose();
         let entry = entry.map_err(|error| unreadable(key, &error.to_string()))?;
         match entry {
-            Some(entry) if entry.key != *key => Err(unreadable(key, "its tombstone is another's")),
+            Some(entry) if entry.key != *key => {
+                Err(unreadable(key, "its tombstone holds the record of another"))
+            }
             entry => Ok(entry.map(Arc::new)),
         }
     }
@@ -159,7 +161,7 @@ impl RecordApi {
         let [order, rest] = parts.map(|part| (*part).clone());
         let record = split::join(Parts { public: written.record, order, rest });
         let record = record.map_err(|error| {
-            let why = format!("in Secret {name} something {}", valueless(&error));
+            let why = format!("what Secret {name} holds of it is no record: {}", valueless(&error));
             unreadable(&entry.key, &why)
         })?;
         let version = Version(entry.version.to_string());

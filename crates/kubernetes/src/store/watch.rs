@@ -34,7 +34,7 @@ pub(super) async fn follow(api: Arc<RecordApi>, known: Arc<KnownRecords>, watche
                 if entry.is_none() && Entry::of_resource(object, || None).is_some() {
                     tracing::warn!(
                         copy = object.name_any(),
-                        "a copy of a record's resource stands for nothing: remove its finalizers, and it"
+                        "a copy of a record's resource stands for nothing: take its finalizers off, then delete it"
                     );
                 }
                 entry

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use engine::ports::{StoreError, Version};
 use engine::record::{Key, Lifecycle, Record};
-use kube::api::{DynamicObject, ObjectMeta, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, DynamicObject, ObjectMeta, Patch, PatchParams, PostParams};
 use serde_json::{Map, Value, json};
 
 use super::entry::{Entry, From, version_of};
@@ -133,16 +133,26 @@ impl RecordApi {
             return Ok(outgoing.entry(record, From::First, &made.metadata));
         }
         // Somebody may have taken it for half made, and be about to remove it: whoever writes first wins.
+        let version = made.metadata.resource_version.as_deref();
+        let written = self.put_status(record, &outgoing, version).await;
+        let written = written.map_err(|error| overtaken(error).of_what_is_recorded())?;
+        Ok(outgoing.entry(record, From::Resource, &written.metadata))
+    }
+
+    /// Writes the status of a record's resource, if that is still of this version.
+    async fn put_status(
+        &self,
+        record: &Record,
+        outgoing: &Outgoing,
+        version: Option<&str>,
+    ) -> Result<DynamicObject, CallError> {
+        let name = self.name(&record.key);
+        let resources = self.resources(Kind::of(&record.key));
         let patch = Patch::Merge(json!({
-            "metadata": {"resourceVersion": made.metadata.resource_version},
+            "metadata": {"resourceVersion": version},
             "status": resources::status(&outgoing.text, record, outgoing.since),
         }));
-        let resources = self.resources(kind);
-        match call(resources.patch_status(&name, &PatchParams::default(), &patch)).await {
-            Ok(written) => Ok(outgoing.entry(record, From::Resource, &written.metadata)),
-            Err(CallError::NotFound) => Err(StoreError::Conflict),
-            Err(error) => Err(StoreError::from(error).of_what_is_recorded()),
-        }
+        call(resources.patch_status(&name, &PatchParams::default(), &patch)).await
     }
 
     /// Removes the resource of a record whose Secret was not let in: nobody can have read it whole. Where that fails, it is
@@ -157,16 +167,11 @@ impl RecordApi {
     /// are in force now.
     async fn change(&self, before: &Entry, record: &Record) -> Result<Entry, StoreError> {
         let name = self.name(&record.key);
-        let kind = Kind::of(&record.key);
         let outgoing = self.outgoing(record, Some(before)).await?;
         self.secrets.clear_left(&name, before.version, &before.places, &outgoing.places);
         self.keep_fresh(before, &record.key, &outgoing).await?;
-        let patch = Patch::Merge(json!({
-            "metadata": {"resourceVersion": before.version.to_string()},
-            "status": resources::status(&outgoing.text, record, outgoing.since),
-        }));
-        let resources = self.resources(kind);
-        match call(resources.patch_status(&name, &PatchParams::default(), &patch)).await {
+        let version = before.version.to_string();
+        match self.put_status(record, &outgoing, Some(&version)).await {
             Ok(written) => {
                 self.secrets.spend(&name, before.places.without(&outgoing.places).keys().cloned());
                 Ok(outgoing.entry(record, From::Resource, &written.metadata))
@@ -258,7 +263,7 @@ impl RecordApi {
         let Parts { public, order, rest } = split::split(record).map_err(damaged)?;
         let confidential = bytes(&order).map_err(damaged)? + bytes(&rest).map_err(damaged)?;
         fits(
-            "confidential (parameters, context, state, credentials)",
+            "confidential part (parameters, context, state, credentials)",
             confidential,
             MAX_CONFIDENTIAL,
         )?;
@@ -295,7 +300,7 @@ impl RecordApi {
             places: places.clone(),
         };
         let text = serde_json::to_string(&written).map_err(damaged)?;
-        fits("public (metadata, URLs, ids)", text.len(), MAX_PUBLIC)?;
+        fits("public part (metadata, URLs, ids)", text.len(), MAX_PUBLIC)?;
         Ok(Outgoing { text, since, places, fresh })
     }
 
@@ -321,25 +326,41 @@ impl RecordApi {
 
     /// Removes a resource that is still of the version that was read. It goes when others have let go of it, too.
     pub(super) async fn let_go(&self, before: &Entry) -> Result<(), StoreError> {
-        let name = self.name(&before.key);
         if before.deleting {
-            self.take_orphan(&name, before).await?;
+            self.take_orphan(&self.name(&before.key), before).await?;
         }
-        let resources = self.resources(Kind::of(&before.key));
-        let patch = Patch::Merge(json!({"metadata": {
-            "resourceVersion": before.version.to_string(),
-            "finalizers": before.others,
-        }}));
-        match call(resources.patch(&name, &PatchParams::default(), &patch)).await {
-            Err(CallError::NotFound) => return Err(StoreError::Conflict),
-            other => drop(other?),
+        let version = before.version.to_string();
+        let deletion = (!before.deleting).then(|| in_background(Some(before.uid.clone()), None));
+        let dropped = self.drop_resource(&before.key, Some(&version), &before.others, deletion);
+        match dropped.await? {
+            true => Ok(()),
+            false => Err(StoreError::Conflict),
+        }
+    }
+
+    /// Takes our finalizer off a resource that is still of this version, leaves it those of `others`, and deletes it, if it is
+    /// said how. Whether it was there.
+    async fn drop_resource(
+        &self,
+        key: &Key,
+        version: Option<&str>,
+        others: &[String],
+        deletion: Option<DeleteParams>,
+    ) -> Result<bool, StoreError> {
+        let name = self.name(key);
+        let resources = self.resources(Kind::of(key));
+        let patch = Patch::Merge(json!({
+            "metadata": {"resourceVersion": version, "finalizers": others},
+        }));
+        let patched = find(resources.patch(&name, &PatchParams::default(), &patch)).await?;
+        if patched.is_none() {
+            return Ok(false);
         }
         self.secrets.forget(&name);
-        if before.deleting {
-            return Ok(());
+        if let Some(deletion) = deletion {
+            gone(call(resources.delete(&name, &deletion)).await.map(drop))?;
         }
-        let uid = Some(before.uid.clone());
-        gone(call(resources.delete(&name, &in_background(uid, None))).await.map(drop))
+        Ok(true)
     }
 
     /// Removes the Secret of one that somebody has deleted by hand, if he has told Kubernetes to leave it behind
@@ -367,20 +388,12 @@ impl RecordApi {
         if Self::entry_of(key, &found).is_ok() {
             return Err(StoreError::Conflict);
         }
-        let others = found.metadata.finalizers.iter().flatten();
-        let others: Vec<_> = others.filter(|it| *it != names::FINALIZER).collect();
-        let patch = Patch::Merge(json!({"metadata": {
-            "resourceVersion": found.metadata.resource_version,
-            "finalizers": others,
-        }}));
-        match call(resources.patch(&name, &PatchParams::default(), &patch)).await {
-            Err(CallError::NotFound) => return Ok(()),
-            other => drop(other?),
-        }
-        self.secrets.forget(&name);
-        gone(
-            call(resources.delete(&name, &in_background(found.metadata.uid, None))).await.map(drop),
-        )
+        let read = found.metadata;
+        let others = read.finalizers.into_iter().flatten();
+        let others: Vec<String> = others.filter(|it| it != names::FINALIZER).collect();
+        let deletion = in_background(read.uid, None);
+        let version = read.resource_version.as_deref();
+        self.drop_resource(key, version, &others, Some(deletion)).await.map(drop)
     }
 
     /// Writes what is left of a record that is gone.
@@ -411,10 +424,7 @@ impl RecordApi {
             }
             None => call(self.config_maps().create(&PostParams::default(), &tombstone)).await,
         };
-        let made = match made {
-            Err(CallError::NotFound) => return Err(StoreError::Conflict),
-            other => other?,
-        };
+        let made = made.map_err(overtaken)?;
         let entry = Entry::new(record, Places::default(), text.into(), From::Tombstone, 0);
         Ok(entry.of(&made.metadata))
     }
@@ -423,11 +433,8 @@ impl RecordApi {
     async fn open_tomb(&self, before: &Entry) -> Result<(), StoreError> {
         let name = self.name(&before.key);
         let version = Some(before.version.to_string());
-        match call(self.config_maps().delete(&name, &in_background(None, version))).await {
-            Ok(_) => Ok(()),
-            Err(CallError::NotFound) => Err(StoreError::Conflict),
-            Err(error) => Err(error.into()),
-        }
+        let opened = call(self.config_maps().delete(&name, &in_background(None, version))).await;
+        opened.map(drop).map_err(overtaken)
     }
 }
 
@@ -446,7 +453,7 @@ fn fits(what: &str, bytes: usize, most: usize) -> Result<(), StoreError> {
         return Ok(());
     }
     Err(StoreError::TooLarge(format!(
-        "what of it is {what} takes {bytes} bytes, and a cluster keeps {most}"
+        "its {what} takes {bytes} bytes, and at most {most} are kept"
     )))
 }
 
@@ -458,6 +465,14 @@ fn owner(kind: Kind, name: &str, uid: &str) -> Value {
         "uid": uid,
         "controller": true,
     })
+}
+
+/// A write to what is gone has been overtaken, as one to what somebody else has written in the meantime.
+fn overtaken(error: CallError) -> StoreError {
+    match error {
+        CallError::NotFound => StoreError::Conflict,
+        error => error.into(),
+    }
 }
 
 /// What is not there any more, or is another by now, has gone.

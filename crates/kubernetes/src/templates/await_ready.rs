@@ -16,6 +16,7 @@ use template::ready::{Readiness, readiness};
 use tokio::task::JoinSet;
 
 use super::Controller;
+use super::keep::removed;
 use super::kinds::{Kinds, ServedKind};
 use super::make::AT_ONCE;
 use super::names::OWNER;
@@ -92,8 +93,7 @@ impl Controller {
             return self.of_record(key, &record.record);
         }
         let record = self.read_record(key).await?;
-        let gone = || Trouble::Final("what it was begun with was removed".to_owned());
-        let record = record.ok_or_else(gone)?;
+        let record = record.ok_or_else(|| removed(key))?;
         self.with(key, |work| work.record = Some(Arc::clone(&record)));
         self.of_record(key, &record.record)
     }

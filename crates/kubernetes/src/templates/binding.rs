@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use super::Controller;
 use super::exposed::{Unexposed, exposed};
+use super::keep::removed;
 use super::names::{BINDING_OF, BINDING_PROVIDER, BINDING_TYPE};
 use super::plan::{Planned, is_owned, owner};
 use super::record::Values;
@@ -132,8 +133,8 @@ impl Controller {
             Some(kept) => Some(kept),
             None => self.read_record(key).await?,
         };
-        let gone = || Trouble::Final("what it was begun with was removed".to_owned());
-        let requester = Requester::of(&kept.ok_or_else(gone)?.record.requester);
+        let kept = kept.ok_or_else(|| removed(key))?;
+        let requester = Requester::of(&kept.record.requester);
         Ok(requester.map_err(Trouble::Final)?.client(&self.client, &key.namespace))
     }
 }

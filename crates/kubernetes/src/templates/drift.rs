@@ -51,6 +51,9 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// When one is looked at again in which something was left to do.
 const SOON: Duration = Duration::from_secs(5);
 
+/// What is logged of one that could not be looked at.
+const UNKNOWN: &str = "whether it has drifted is not known";
+
 /// What a look came to.
 enum Looked {
     /// Nothing is left to do.
@@ -88,9 +91,9 @@ impl Controller {
             Ok(Looked::NotYet) => AGAIN,
             // One is removed to be made anew, say, or was written in the meantime.
             Ok(Looked::InPart) | Err(Trouble::Old) => every.min(SOON),
-            Err(Trouble::Passing(why) | Trouble::Doubtful(why) | Trouble::Final(why)) => {
-                let (namespace, name) = (&*key.namespace, &*key.name);
-                tracing::warn!(namespace, name, why, "whether it has drifted is not known");
+            Err(trouble) => {
+                let (namespace, name, why) = (&*key.namespace, &*key.name, trouble.reason());
+                tracing::warn!(namespace, name, why, "{UNKNOWN}");
                 every
             }
         };
@@ -124,13 +127,8 @@ impl Controller {
         for look in looks {
             match look {
                 Ok(found) => drifted.extend(found),
-                Err(Trouble::Old) => return Err(Trouble::Old),
                 // One that cannot be told keeps no other from being looked after.
-                Err(Trouble::Passing(why) | Trouble::Doubtful(why) | Trouble::Final(why)) => {
-                    let why = prepared.redactor.redact(&why).into_owned();
-                    let (namespace, name) = (&*key.namespace, &*key.name);
-                    tracing::warn!(namespace, name, why, "whether it has drifted is not known");
-                }
+                Err(trouble) => pass_over(key, &prepared, trouble, UNKNOWN)?,
             }
         }
         let looked = match choice {
@@ -157,13 +155,7 @@ impl Controller {
         let Some(instance) = self.read(key).await?.filter(is_idle) else { return Ok(()) };
         match self.bind_again(&instance).await {
             Ok(()) => Ok(()),
-            Err(Trouble::Old) => Err(Trouble::Old),
-            Err(Trouble::Passing(why) | Trouble::Doubtful(why) | Trouble::Final(why)) => {
-                let why = prepared.redactor.redact(&why).into_owned();
-                let (namespace, name) = (&*key.namespace, &*key.name);
-                tracing::warn!(namespace, name, why, "its binding is as it was");
-                Ok(())
-            }
+            Err(trouble) => pass_over(key, prepared, trouble, "its binding is as it was"),
         }
     }
 
@@ -300,6 +292,15 @@ impl Controller {
 
 fn is_idle(instance: &Instance) -> bool {
     instance.is("Ready") && !instance.is_changed() && !instance.deleting
+}
+
+/// Logs, redacted, why a part of a look came to nothing, and goes on; but not where somebody else wrote the instance.
+fn pass_over(key: &Key, prepared: &Prepared, trouble: Trouble, what: &str) -> Result<(), Trouble> {
+    let trouble = trouble.redacted(&prepared.redactor);
+    let why = trouble.reason().ok_or(Trouble::Old)?;
+    let (namespace, name) = (&*key.namespace, &*key.name);
+    tracing::warn!(namespace, name, why, "{what}");
+    Ok(())
 }
 
 /// When one is looked at first: not all at once.

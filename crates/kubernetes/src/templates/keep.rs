@@ -29,10 +29,7 @@ impl Controller {
         match found {
             Some(kept) if kept.record.is_withdrawn() => Err(Trouble::Old),
             // Begun anew it would have another password.
-            None if instance.says_what_was_made() => Err(Trouble::Final(format!(
-                "Secret {}, with what it was begun with, was removed: delete the instance, and order it anew",
-                record::name(&instance.key.uid)
-            ))),
+            None if instance.says_what_was_made() => Err(removed(&instance.key)),
             found => Ok(found),
         }
     }
@@ -140,6 +137,14 @@ impl Controller {
         let (name, params) = (record::name(&key.uid), PatchParams::default());
         find(self.secrets(key).patch(&name, &params, &Patch::Merge(body))).await.map(drop)
     }
+}
+
+/// Without its record nothing more comes of an instance.
+pub(super) fn removed(of: &Key) -> Trouble {
+    Trouble::Final(format!(
+        "Secret {}, which recorded what was ordered, was removed: delete the instance, and order it anew",
+        record::name(&of.uid)
+    ))
 }
 
 fn released(result: Result<(), CallError>) -> Result<(), Trouble> {

@@ -310,12 +310,7 @@ fn previewed(planned: &Planned, fate: Fate) -> Previewed {
 fn refused(error: CallError) -> Result<Fate, Trouble> {
     match error {
         CallError::NoAnswer(_) | CallError::Overloaded(_) => Err(error.into()),
-        error => match unapplied(error) {
-            Trouble::Passing(why) | Trouble::Doubtful(why) | Trouble::Final(why) => {
-                Ok(Fate::Refused(why))
-            }
-            Trouble::Old => Err(Trouble::Old),
-        },
+        error => unapplied(error).reason().map(Fate::Refused).ok_or(Trouble::Old),
     }
 }
 

@@ -64,7 +64,10 @@ impl Controller {
             // Who has written it may be anybody: in nobody's name is anything removed then. Nor by a record that was let go
             // because objects stay: whoever did that may not have come to the rest.
             Err(Trouble::Final(why)) => {
-                tracing::warn!(namespace = &*key.namespace, name = &*key.name, why, "its record");
+                let (namespace, name) = (&*key.namespace, &*key.name);
+                let words = "the record of a TemplateInstance that is being deleted cannot be used: of its objects \
+                             only those go that Kubernetes collects";
+                tracing::warn!(namespace, name, why, "{words}");
                 None
             }
             Err(trouble) => return Err(trouble),
@@ -163,10 +166,7 @@ impl Controller {
             match removed {
                 Ok(Left::Nothing) => {}
                 Ok(Left::Going) => left = Left::Going,
-                Err(Trouble::Passing(why) | Trouble::Doubtful(why) | Trouble::Final(why)) => {
-                    troubles.push(why);
-                }
-                Err(Trouble::Old) => return Err(Trouble::Old),
+                Err(trouble) => troubles.push(trouble.reason().ok_or(Trouble::Old)?),
             }
         }
         match troubles.is_empty() {

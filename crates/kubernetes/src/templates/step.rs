@@ -59,7 +59,7 @@ impl Controller {
             Step::Await => Box::pin(self.await_ready(&instance)).await,
             Step::Remove => Box::pin(self.remove(&instance)).await,
         };
-        let failed = match came {
+        let trouble = match came {
             Ok(came) => {
                 self.with(key, |work| work.doubts = None);
                 match came {
@@ -70,17 +70,14 @@ impl Controller {
                         match self.conclude(&instance, &stand, objects).await {
                             Ok(true) => return Ok(Some(Duration::ZERO)),
                             Ok(false) => return Ok(Some(STILL)),
-                            Err(trouble) => Some(self.doubted(key, trouble)),
+                            Err(trouble) => trouble,
                         }
                     }
                 }
             }
-            Err(trouble) => Some(self.doubted(key, trouble)),
+            Err(trouble) => trouble,
         };
-        match failed {
-            None => Ok(None),
-            Some(trouble) => self.troubled(&instance, trouble).await,
-        }
+        self.troubled(&instance, self.doubted(key, trouble)).await
     }
 
     /// Says how it stands; once it is ready, with what workloads are given.

@@ -74,15 +74,15 @@ impl Controller {
                 match self.clear(&key, cleared).await {
                     Ok(Left::Nothing) => {}
                     Ok(Left::Going) | Err(Trouble::Old) => all = Left::Going,
-                    Err(Trouble::Passing(why) | Trouble::Doubtful(why) | Trouble::Final(why)) => {
+                    Err(trouble) => {
                         let (namespace, name) = (&*key.namespace, &*key.name);
-                        let secret = record::name(&key.uid);
+                        let (secret, why) = (record::name(&key.uid), trouble.reason());
                         tracing::warn!(
                             namespace,
                             name,
                             secret,
                             why,
-                            "it is gone, and what was made of it is not"
+                            "a TemplateInstance is gone, and its objects could not be removed: it is tried again"
                         );
                         all = Left::Going;
                     }

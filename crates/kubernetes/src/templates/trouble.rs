@@ -29,9 +29,15 @@ impl Trouble {
             Self::Old => Self::Old,
         }
     }
-}
 
-impl Trouble {
+    /// Why, in words: `None` if somebody else wrote the instance.
+    pub(super) fn reason(self) -> Option<String> {
+        match self {
+            Self::Passing(why) | Self::Doubtful(why) | Self::Final(why) => Some(why),
+            Self::Old => None,
+        }
+    }
+
     /// The same, without what a redactor hides.
     pub(super) fn redacted(self, redactor: &Redactor) -> Self {
         let hide = |why: String| redactor.redact(&why).into_owned();
@@ -86,8 +92,8 @@ pub(super) fn written<T>(result: Result<T, CallError>) -> Result<T, Trouble> {
     result.map_err(|error| match error {
         CallError::Conflict | CallError::NotFound => Trouble::Old,
         CallError::Refused(said) if is_too_large(&said) => Trouble::Final(format!(
-            "with what is said of it the instance is larger than what is kept: {said}: let its template have fewer \
-             objects, or less in them"
+            "the instance and its status together are larger than the API server keeps: {said}: let its template have \
+             fewer objects, or less in them"
         )),
         error => Trouble::Passing(error.to_string()),
     })

@@ -96,7 +96,7 @@ async fn a_requester_who_may_ask_nothing_is_refused_and_nothing_is_begun() {
     let counter = Counter::new("account-unknown", &[sample()]).await;
     let answer = refused(&counter, "system:anonymous").await;
     assert_eq!(answer.status, 403, "{answer:?}");
-    assert!(answer.words().contains("lets such a requester ask nothing"), "{answer:?}");
+    assert!(answer.words().contains("let such a requester ask what it may do"), "{answer:?}");
     counter.remove().await;
 }
 

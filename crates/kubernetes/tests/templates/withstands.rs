@@ -320,7 +320,7 @@ async fn an_instance_without_room_for_what_was_made_fails_and_goes() {
     template["metadata"]["annotations"] = json!({"filler": filler});
     town.order("i", "editor", template).await;
     let why = town.failed("i").await;
-    assert!(why.contains("larger than what is kept"), "{why}");
+    assert!(why.contains("larger than the API server keeps"), "{why}");
     assert!(town.object("v1", "ConfigMap", &name(99)).await.is_some(), "it was made");
     town.delete("i").await;
     town.gone("i").await;

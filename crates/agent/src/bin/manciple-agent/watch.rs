@@ -5,17 +5,18 @@ use std::process::Child;
 use std::time::{Duration, Instant};
 
 use agent::Order;
+use child::group::Leftovers;
 use child::{NEVER, group};
 use engine::contract::Exit;
-use rustix::process::{Pid, Signal, getpid};
+use rustix::process::{Pid, Signal};
 
 use crate::log::Log;
 use crate::output::Output;
 use crate::progress::Progress;
 use crate::signals::Signals;
 
-/// How long what was killed may take to be gone, and then the pipes are read: outside of a container,
-/// what has left the group may hold them open for ever.
+/// How long the pipes are read when nothing is left: outside of a container, what has left the group may hold them open
+/// for ever.
 const DRAIN: Duration = Duration::from_millis(500);
 /// How often what is left is looked for: not all of it are children of ours.
 const LOOK: Duration = Duration::from_millis(10);
@@ -106,25 +107,20 @@ fn end_leftovers(
     signals: &mut Signals,
     output: &mut Output,
 ) -> io::Result<()> {
-    let is_left = || match getpid() {
-        Pid::INIT => group::are_children_left(),
-        _ => group::is_left(broker),
-    };
-    // To the first process, its own group is everything there is.
-    let leftovers = if getpid() == Pid::INIT { Pid::INIT } else { broker };
-    if is_left() {
-        group::ask_to_end(leftovers);
+    let leftovers = Leftovers::of(broker);
+    if leftovers.are_there() {
+        leftovers.ask_to_end();
     }
     let mut wait = |until: Instant| -> io::Result<()> {
-        while is_left() && Instant::now() < until {
+        while leftovers.are_there() && Instant::now() < until {
             output.read(signals, until.min(Instant::now() + LOOK))?;
             signals.pass_over();
         }
         Ok(())
     };
     wait(grace)?;
-    group::signal(leftovers, Signal::KILL);
-    wait(Instant::now() + DRAIN)?;
+    leftovers.kill();
+    wait(Instant::now() + Leftovers::LINGER)?;
     let until = Instant::now() + DRAIN;
     while output.is_open() && Instant::now() < until {
         output.read(signals, until)?;

@@ -15,7 +15,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use agent::{GATHERING_VARIABLE, Gathering, TARGET_VARIABLE};
-use child::group;
+use child::group::Leftovers;
 use rustix::io::Errno;
 use rustix::process::{
     Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process, set_child_subreaper, wait,
@@ -46,8 +46,7 @@ const NOT_FOUND: u8 = 127;
 const NOT_EXECUTED: u8 = 126;
 const SIGNALLED: i32 = 128;
 
-/// How long what was killed may take to be gone.
-const DRAIN: Duration = Duration::from_millis(500);
+/// How often it is looked whether what was killed is gone.
 const LOOK: Duration = Duration::from_millis(5);
 
 /// Runs the command and leaves its files; ends as it has ended, whatever becomes of them.
@@ -146,14 +145,10 @@ fn as_shells_say(status: WaitStatus) -> u8 {
 /// Ends what the command has left, as the kernel does when the first process of a container ends: what still
 /// prints would do so between the lines of the report.
 fn end_leftovers() {
-    // Elsewhere not all there is belongs to the command.
-    if getpid() != Pid::INIT {
-        return;
-    }
-    // To the first process, its own group is everything there is.
-    group::signal(Pid::INIT, Signal::KILL);
-    let until = Instant::now() + DRAIN;
-    while group::are_children_left() && Instant::now() < until {
+    let Some(leftovers) = Leftovers::of_container() else { return };
+    leftovers.kill();
+    let until = Instant::now() + Leftovers::LINGER;
+    while leftovers.are_there() && Instant::now() < until {
         sleep(LOOK);
     }
 }

@@ -13,13 +13,13 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::dialect::Dialect;
+use super::following::Following;
 use super::inputs;
 use super::naming::sanitize_subdomain;
 use super::output_map::OutputMap;
 use super::schedule::Times;
 use super::shape;
 use crate::calls::valueless;
-use crate::quarks::api::following::Following;
 
 const SPEC: [&str; 8] = [
     "trigger",

@@ -11,10 +11,10 @@ use ring::hmac;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::quarks::api::dialect::Dialect;
-use crate::quarks::api::naming;
-use crate::quarks::api::pod::SIDECAR;
-use crate::quarks::api::resource::longest;
+use super::dialect::Dialect;
+use super::naming;
+use super::pod::SIDECAR;
+use super::resource::longest;
 
 /// The run that a Job or a pod is of, by its number.
 pub(crate) const RUN_ID: &str = "manciple.dev/run-id";

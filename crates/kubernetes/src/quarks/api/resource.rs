@@ -11,15 +11,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::dialect::Dialect;
+use super::following::Following;
 use super::inputs;
+use super::key::Key;
 use super::noted;
+use super::output_map::{OutputMap, Target};
 use super::reference::{Reference, To, dependencies, references};
 use super::schedule::Times;
+use super::status::{MADE, MOST_ENDED, SUCCEEDED, Said, WAITING};
 use super::unread::{HEAVIEST_RECORD, Unread};
-use crate::quarks::api::following::Following;
-use crate::quarks::api::key::Key;
-use crate::quarks::api::output_map::{OutputMap, Target};
-use crate::quarks::api::status::{MADE, MOST_ENDED, SUCCEEDED, Said, WAITING};
 
 /// The record of its runs: an annotation. It is written in one with the strategy that it takes a trigger
 /// from, which the status cannot be.

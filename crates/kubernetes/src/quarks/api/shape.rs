@@ -5,8 +5,8 @@
 use serde_json::Value;
 
 use super::dialect::Dialect;
-use crate::quarks::api::pod::{SIDECAR, VOLUMES};
-use crate::quarks::api::resource::TTL;
+use super::pod::{SIDECAR, VOLUMES};
+use super::resource::TTL;
 
 /// What is wrong with the shape of a spec's template: the path, and what has to be there.
 pub(crate) fn fault(dialect: Dialect, spec: &Value) -> Option<(String, &'static str)> {

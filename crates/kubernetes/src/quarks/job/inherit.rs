@@ -49,7 +49,11 @@ impl Controller {
             self.table().prove(&key.namespace, name, &resource.uid, annotations);
             match call(jobs.patch(name, &params, &Patch::Merge(notes))).await {
                 Ok(job) => {
-                    tracing::info!(namespace = &*key.namespace, name, "a Job of before is a run");
+                    tracing::info!(
+                        namespace = &*key.namespace,
+                        name,
+                        "a Job that was there before is taken over as a run"
+                    );
                     job.gist().iter().for_each(|job| self.table().learn_answer(job));
                 }
                 // It went just now: the original has seen its end.

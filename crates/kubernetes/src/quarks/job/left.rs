@@ -20,7 +20,8 @@ impl Controller {
         }
         if let Err(error) = self.take_away(key, resource, left).await {
             let (namespace, name) = (&*key.namespace, &*key.name);
-            let words = "what one of this name has left that is gone was not taken away";
+            let words =
+                "what a deleted one of this name has left, Jobs or output, could not be removed";
             tracing::warn!(namespace, name, %error, "{words}");
         }
         again

@@ -11,13 +11,13 @@ use super::object::Object;
 use super::peers::{self, Peer};
 use super::pod::SeenPod;
 use super::table::{Table, Watched};
+use super::watch::Scope;
 use crate::names;
 use crate::quarks::api::dialect::Dialect;
 use crate::quarks::api::document::Document;
 use crate::quarks::api::key::Key;
 use crate::quarks::api::reference::Kind;
 use crate::quarks::api::resource::Resource;
-use crate::quarks::state::watch::Scope;
 use crate::text::Text;
 use crate::warnings::Warned;
 

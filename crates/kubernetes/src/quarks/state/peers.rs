@@ -18,8 +18,7 @@ use crate::quarks::Controller;
 use crate::quarks::api::following::{Following, When};
 use crate::quarks::api::key::Key;
 use crate::quarks::api::resource::Resource;
-use crate::quarks::state::watch::PAGE;
-use crate::text::Text;
+use crate::text::{PAGE, Text};
 
 /// What somebody else's pod is.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::batch::v1::{JobSpec, JobStatus};
 
-use crate::quarks::state::pod::SeenPod;
+use super::pod::SeenPod;
 
 /// How many pods go on at once by the template, where the Job may be told otherwise: an annotation of the Job.
 pub(crate) const PARALLELISM: &str = "manciple.dev/parallelism";

@@ -22,12 +22,7 @@ use crate::quarks::Controller;
 use crate::quarks::api::dialect::{Dialect, TRIGGERED};
 use crate::quarks::api::document::Document;
 use crate::quarks::api::key::Key;
-use crate::quarks::install::installed;
-pub(crate) use crate::text::PAGE;
-use crate::text::Text;
-
-/// How often kinds are asked for that the API server does not know.
-const ASK_AGAIN: Duration = Duration::from_secs(10);
+use crate::text::{PAGE, Text};
 
 /// After this a kind that is not served has no definition any more, and a right that is missing was not given: an API
 /// server that has just started denies for a moment what it has, and rights are given one after the other.
@@ -125,23 +120,6 @@ impl Controller {
         };
         tasks.spawn(vital::task("a watch of Events", follow));
         tasks
-    }
-
-    /// Asks for the kinds that are not known until all are: their definitions may come later, and an API server that
-    /// has just started denies those that it has.
-    pub(crate) async fn follow_definitions(self: Arc<Self>) {
-        while self.dialects.borrow().len() < Dialect::ALL.len() {
-            tokio::time::sleep(ASK_AGAIN).await;
-            let Ok(known) = installed(&self.client).await else { continue };
-            // What is denied again was there, and is watched.
-            let is_news = |it: &Dialect| known.contains(it) || self.dialects.borrow().contains(it);
-            let known: Vec<Dialect> = Dialect::ALL.into_iter().filter(is_news).collect();
-            if known.len() > self.dialects.borrow().len() {
-                tracing::info!(?known, "the API server knows more kinds than before");
-                self.table().expects(known.len());
-                self.dialects.send_replace(known);
-            }
-        }
     }
 
     fn all<K>(&self, scope: &Scope) -> Api<Text<K>>

@@ -41,8 +41,8 @@ impl Front {
     pub(super) async fn ordered(&self, instance: &InstanceId) -> Result<Option<Ordered>, Error> {
         let (store, key) = (self.engine.store(), Key::Instance(instance.clone()));
         let unknown = |error| {
-            tracing::warn!(%error, "whose an instance is cannot be read");
-            let words = "whose the instance is is not known now; come again";
+            tracing::warn!(%error, "what was ordered of an instance cannot be read");
+            let words = "it is not known now to whom the instance belongs; come again";
             Error::new(ErrorKind::Unavailable, words).retry_after(Duration::from_secs(2))
         };
         let stored = match store.glance(&key).await.map_err(unknown)? {

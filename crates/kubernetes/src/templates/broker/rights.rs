@@ -78,9 +78,9 @@ impl Rights {
         let client = requester.client(&self.client, &right.namespace);
         has_right(&client, attributes).await.map_err(|error| {
             if let CallError::Forbidden(said) = &error {
-                tracing::warn!(said, "somebody cannot be acted for");
-                let words = "it cannot be acted for this requester: the broker's rights do not reach so far, or the \
-                             cluster lets such a requester ask nothing";
+                tracing::warn!(said, "the broker cannot act for a requester");
+                let words = "the broker cannot act for this requester: the broker's rights do not reach so far, or \
+                             the cluster does not let such a requester ask what it may do";
                 return Error::new(ErrorKind::Forbidden, words);
             }
             tracing::warn!(%error, "whether a requester may is not known");
