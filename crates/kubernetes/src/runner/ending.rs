@@ -223,7 +223,7 @@ impl Shared {
             return Ok(());
         }
         self.followed.end(name);
-        if matches!(self.standing(&seen), Standing::Going { .. } | Standing::ToEnd(_)) {
+        if self.standing(&seen).goes_on() {
             match self.fence(name, &Fence::Cancelled).await {
                 // Nothing would be heard of its end.
                 Err(error) if self.goes_with_it(&job.namespace, &error) => {
@@ -287,10 +287,7 @@ impl Shared {
         let periods = self.periods(self.known.get(name).job.as_ref());
         let patience = Duration::from_secs(periods.grace).saturating_add(OVER);
         let over = async {
-            let goes_on = |seen: &Seen| {
-                matches!(self.standing(seen), Standing::Going { .. } | Standing::ToEnd(_))
-            };
-            while goes_on(&self.known.get(name)) {
+            while self.standing(&self.known.get(name)).goes_on() {
                 self.known.changed(name, CHANGED, |_| false).await;
                 self.remind(&self.known.get(name)).await?;
             }

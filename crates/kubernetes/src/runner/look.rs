@@ -1,15 +1,14 @@
-//! How a run stands: what is known of it, and, where that is not enough, what the API server says now.
+//! How a run stands: what is known of it, and, where that is not enough, what the API server says now; and what is done
+//! about it when it is looked at.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use engine::names::RunName;
-use engine::ports::{RunFailure, RunState, RunnerError};
-use engine::record::Reason;
+use engine::ports::{RunState, RunnerError};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
-use osb::Failure;
 
 use super::places::Right;
 use super::seen::{Fence, Presence, SeenJob, SeenPod};
@@ -129,59 +128,51 @@ impl Shared {
         Ok(seen)
     }
 
-    pub(super) async fn observe(self: &Arc<Self>, name: &RunName) -> Result<RunState, RunnerError> {
+    /// How a run is, once what keeps it going, or ends it, was done.
+    pub(super) async fn attend(self: &Arc<Self>, name: &RunName) -> Result<RunState, RunnerError> {
         let unavailable = |error: CallError| RunnerError(error.to_string());
         let mut seen = self.sure(name).await.map_err(unavailable)?;
         if let Some(warning) = self.look_for_mounts(&seen, self.now()).await {
             self.known.warn(warning);
             seen = self.known.get(name);
         }
-        // Neither keeps from saying how it stands, nor from ending it.
-        for done in [self.mend_agent(&seen).await, self.remind(&seen).await] {
-            done.unwrap_or_else(
-                |error| tracing::warn!(run = %name, %error, "its pod cannot be helped"),
-            );
+        let standing = self.act(name, &seen).await.map_err(unavailable)?;
+        let state = match (standing.state(), &standing) {
+            (Some(state), _) => state,
+            (None, Standing::Reported(end)) => self.reported(name, &seen, end).await?,
+            (None, _) => RunState::Running { progress: self.progress(name, &seen) },
+        };
+        if !standing.goes_on() {
+            self.followed.end(name);
         }
-        let failed = |reason, why: &str| {
-            let failure = Failure::failed(why);
-            RunState::Finished(Err(RunFailure::new(reason, failure)))
-        };
-        let state = match self.standing(&seen) {
-            Standing::Absent => RunState::Absent,
-            Standing::Going { said: None, broker: true } => {
-                return Ok(RunState::Running { progress: self.progress(name, &seen) });
-            }
-            Standing::Going { said, .. } => return Ok(RunState::Running { progress: said }),
-            Standing::ToEnd(why) => {
-                let fenced = match &why {
-                    Fence::Lost(_) => self.fence_taken(name).await,
-                    why => self.fence(name, why).await,
-                };
-                match fenced {
-                    // As above: then all of it is being ended.
-                    Ok(()) | Err(CallError::Forbidden(_)) => {}
-                    Err(error) => return Err(unavailable(error)),
-                }
-                let (Fence::Lost(why) | Fence::Hopeless(why)) = why else {
-                    return Ok(RunState::Running { progress: None });
-                };
-                return Ok(RunState::Running {
-                    progress: Some(format!("it is being ended: {why}")),
-                });
-            }
-            Standing::Reported(end) => self.reported(name, &seen, &end).await?,
-            Standing::NeverBegan(why) => failed(Reason::NotStarted, &why),
-            Standing::Halted => failed(Reason::Halted, "it was ended before it had done its work"),
-            Standing::TimedOut(said) => {
-                failed(Reason::Timeout, &format!("its time was up: {said}"))
-            }
-            Standing::Lost(why) => RunState::Lost { why },
-        };
-        self.followed.end(name);
         Ok(match state {
             RunState::Lost { why } => RunState::Lost { why: self.why_lost(name, seen, why).await },
             state => state,
         })
+    }
+
+    /// Helps the pods of a run to begin and to end, and fences it off if it has to be ended. Where it stands, by what was
+    /// `seen`.
+    async fn act(&self, name: &RunName, seen: &Seen) -> Result<Standing, CallError> {
+        // Neither keeps from saying how it stands, nor from ending it.
+        for done in [self.mend_agent(seen).await, self.remind(seen).await] {
+            done.unwrap_or_else(
+                |error| tracing::warn!(run = %name, %error, "its pod cannot be helped"),
+            );
+        }
+        let standing = self.standing(seen);
+        if let Standing::ToEnd(why) = &standing {
+            let fenced = match why {
+                Fence::Lost(_) => self.fence_taken(name).await,
+                why => self.fence(name, why).await,
+            };
+            match fenced {
+                // Rights go with their namespace: then all of it is being ended.
+                Ok(()) | Err(CallError::Forbidden(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(standing)
     }
 
     /// Why a run is lost; where its Job was deleted, or its pod by force, with more than that, and the same

@@ -289,11 +289,11 @@ impl Runner for JobRunner {
 
     async fn observe(&self, name: &RunName) -> Result<RunState, RunnerError> {
         self.shared.find(name).await?;
-        self.shared.observe(name).await
+        self.shared.attend(name).await
     }
 
     async fn glance(&self, name: &RunName) -> Result<RunState, RunnerError> {
-        self.shared.observe(name).await
+        self.shared.attend(name).await
     }
 
     async fn changed(&self, name: &RunName) {

@@ -2,6 +2,10 @@
 
 use std::time::Duration;
 
+use engine::ports::{RunFailure, RunState};
+use engine::record::Reason;
+use osb::Failure;
+
 use super::seen::{Fence, SeenJob, SeenPod, Warning};
 use super::stage::{End, Stage, UNKNOWN, Waits};
 use super::watch::Seen;
@@ -34,6 +38,34 @@ pub(super) enum Standing {
     TimedOut(String),
     /// It is gone and left nothing.
     Lost(String),
+}
+
+impl Standing {
+    /// What that says of the run; `None` where there is more to be read: a report, or how far its broker is.
+    pub(super) fn state(&self) -> Option<RunState> {
+        let running = |progress| RunState::Running { progress };
+        let failed = |reason, why: &str| {
+            RunState::Finished(Err(RunFailure::new(reason, Failure::failed(why))))
+        };
+        Some(match self {
+            Self::Reported(_) | Self::Going { said: None, broker: true } => return None,
+            Self::Absent => RunState::Absent,
+            Self::Going { said, .. } => running(said.clone()),
+            Self::ToEnd(Fence::Cancelled) => running(None),
+            Self::ToEnd(Fence::Lost(why) | Fence::Hopeless(why)) => {
+                running(Some(format!("it is being ended: {why}")))
+            }
+            Self::NeverBegan(why) => failed(Reason::NotStarted, why),
+            Self::Halted => failed(Reason::Halted, "it was ended before it had done its work"),
+            Self::TimedOut(said) => failed(Reason::Timeout, &format!("its time was up: {said}")),
+            Self::Lost(why) => RunState::Lost { why: why.clone() },
+        })
+    }
+
+    /// Whether the run is not over.
+    pub(super) fn goes_on(&self) -> bool {
+        matches!(self, Self::Going { .. } | Self::ToEnd(_))
+    }
 }
 
 /// Decides; `now` is in seconds since 1970, as is `back`: since when the API server answers. Before that nobody could
