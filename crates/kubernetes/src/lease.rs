@@ -306,7 +306,7 @@ impl Lead {
                     "name": self.name,
                     "labels": {names::MANAGED_BY.0: names::MANAGED_BY.1},
                 }}))
-                .map_err(|error| CallError::Refused(error.to_string()))?;
+                .map_err(|error| CallError::Unsent(error.to_string()))?;
                 lease.spec = Some(spec);
                 call(self.leases.create(&PostParams::default(), &lease)).await
             }

@@ -238,11 +238,12 @@ impl Controller {
         self.counters.calls_failed.add();
         tracing::warn!(namespace, name, %error, "it cannot go on now");
         let words = match &error {
-            CallError::Refused(why)
+            CallError::Failed(why)
             | CallError::Forbidden(why)
             | CallError::Denied(why)
             | CallError::Invalid(why) => Some(format!("the API server refuses: {why}")),
             CallError::Hindered(why) | CallError::Stays(why) => Some(why.clone()),
+            CallError::Unsent(_) => Some(error.to_string()),
             _ => None,
         };
         if let Some(words) = words {
@@ -379,7 +380,7 @@ impl Controller {
         strategy: Strategy,
     ) -> Result<(), CallError> {
         let written = Written::text(resource, record.clone())
-            .map_err(|error| CallError::Invalid(error.to_string()))?;
+            .map_err(|error| CallError::Unsent(error.to_string()))?;
         let mut patch = json!({"metadata": {
             "resourceVersion": resource.version.to_string(),
             "annotations": {RUNS: written},

@@ -190,7 +190,7 @@ pub(crate) fn config_map(agent: &PackedAgent) -> Result<ConfigMap, CallError> {
     let labels = json!({names::MANAGED_BY.0: names::MANAGED_BY.1, names::KEEPS: KEEPS_AGENT});
     let map = json!({"metadata": {"name": name, "labels": labels}, "immutable": true});
     let mut map: ConfigMap =
-        serde_json::from_value(map).map_err(|error| CallError::Refused(error.to_string()))?;
+        serde_json::from_value(map).map_err(|error| CallError::Unsent(error.to_string()))?;
     let content = ByteString(agent.content().to_vec());
     map.binary_data = Some([(AGENT_KEY.to_owned(), content)].into());
     Ok(map)
@@ -213,7 +213,7 @@ pub(crate) async fn make(
     };
     match found.binary_data.as_ref().is_some_and(same) {
         true => Ok(()),
-        false => Err(CallError::Refused(format!(
+        false => Err(CallError::Hindered(format!(
             "the ConfigMap {name} holds something else than the agent of that name: delete it"
         ))),
     }

@@ -167,8 +167,8 @@ impl Shared {
             "immutable": true,
             "data": data,
         });
-        let secret: Secret = serde_json::from_value(secret)
-            .map_err(|error| CallError::Refused(error.to_string()))?;
+        let secret: Secret =
+            serde_json::from_value(secret).map_err(|error| CallError::Unsent(error.to_string()))?;
         let secrets = self.secrets(namespace);
         match call(secrets.create(&PostParams::default(), &secret)).await {
             Ok(_) => Ok(()),

@@ -206,7 +206,8 @@ fn failed(what: &str, error: CallError) -> Failure {
         CallError::Conflict
         | CallError::Unserved
         | CallError::Overloaded(_)
-        | CallError::Refused(_)
+        | CallError::Failed(_)
+        | CallError::Unsent(_)
         | CallError::NoAnswer(_)
         | CallError::Hindered(_)
         | CallError::Stays(_) => transient(words),
