@@ -13,7 +13,7 @@ use super::manifest::{FENCED, RELEASED};
 use super::places::Right;
 use super::seen::{Fence, Presence, SeenJob, SeenPod};
 use super::stage::Stage;
-use super::standing::{Standing, taken};
+use super::standing::{Standing, why_to_fence};
 use super::watch::Seen;
 use super::{CHANGED, Shared};
 use crate::calls::{self, CallError, call, find, in_background, only};
@@ -38,7 +38,7 @@ impl Shared {
             let shared = Arc::clone(&self);
             tokio::spawn(async move { shared.strike(&pod).await });
         }
-        if seen.job.as_ref().is_some_and(|job| taken(job, &seen.pods, self.now()).is_some()) {
+        if why_to_fence(&seen, self.now()).is_some() {
             let run = run.clone();
             tokio::spawn(async move {
                 if let Err(error) = self.fence_taken(&run).await {
@@ -51,9 +51,7 @@ impl Shared {
     /// The same of what a list was without, which may have been an old one: asked for before anything is done.
     pub(super) fn guard_after_a_list(self: Arc<Self>, run: &RunName) {
         let seen = self.known.get(run);
-        let is_taken =
-            seen.job.as_ref().is_some_and(|job| taken(job, &seen.pods, self.now()).is_some());
-        if !is_taken && seconds(&seen, self.now()).is_empty() {
+        if why_to_fence(&seen, self.now()).is_none() && seconds(&seen, self.now()).is_empty() {
             return;
         }
         let run = run.clone();
@@ -87,10 +85,8 @@ impl Shared {
             Some(job) if !by_force => self.namespace_goes(&job.namespace).await,
             _ => None,
         };
-        let seen = self.known.get(run);
-        let taken = seen.job.as_ref().and_then(|job| taken(job, &seen.pods, self.now()));
-        let Some(why) = taken.map(|taken| why.unwrap_or(taken)) else { return Ok(()) };
-        self.fence(run, &Fence::Lost(why)).await
+        let Some(known) = why_to_fence(&self.known.get(run), self.now()) else { return Ok(()) };
+        self.fence(run, &Fence::Lost(why.unwrap_or(known))).await
     }
 
     /// Says so if a namespace is being deleted, with all that is in it.
@@ -352,7 +348,7 @@ impl Shared {
             tokio::time::sleep(SWEEP.min(self.linger.max(Duration::from_secs(1)))).await;
             self.sweep_agents().await;
             for job in self.known.jobs() {
-                if job.unsure && self.find(&job.run).await.is_err() {
+                if job.unsure && self.make_known(&job.run).await.is_err() {
                     continue;
                 }
                 // Of a question for the catalog nobody knows who asked it, and may be gone.
@@ -378,8 +374,7 @@ pub(super) fn was_forced(pod: &SeenPod) -> bool {
 /// without a node waits for the first to be gone, and would be followed by another.
 pub(super) fn seconds(seen: &Seen, now: i64) -> Vec<SeenPod> {
     let lost = |job: &SeenJob| matches!(job.fenced, Some(Fence::Lost(_))) && job.released.is_none();
-    let closed =
-        seen.job.as_ref().is_some_and(|job| lost(job) || taken(job, &seen.pods, now).is_some());
+    let closed = seen.job.as_ref().is_some_and(lost) || why_to_fence(seen, now).is_some();
     let first = seen.pods.first().filter(|_| closed);
     let leaves = first.is_some_and(|pod| pod.gone || pod.deletion.is_some());
     let is_gone = first.is_some_and(|pod| pod.gone);

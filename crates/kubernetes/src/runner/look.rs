@@ -20,7 +20,7 @@ use crate::text::each;
 
 impl Shared {
     /// Looks for a run that is not known of: a watch is behind what others do.
-    pub(super) async fn find(&self, name: &RunName) -> Result<(), RunnerError> {
+    pub(super) async fn make_known(&self, name: &RunName) -> Result<(), RunnerError> {
         if self.known.get(name).job.is_some_and(|job| !job.unsure) {
             return Ok(());
         }

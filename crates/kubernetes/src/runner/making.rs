@@ -74,7 +74,7 @@ impl Shared {
                 let found = find(self.texts::<Job>(namespace).get(name.as_str()))
                     .await
                     .map_err(|error| refused("the Job", error))?;
-                self.taken(found.as_ref().and_then(SeenJob::of_text)).await?;
+                self.take_over(found.as_ref().and_then(SeenJob::of_text)).await?;
                 self.note_made(name, namespace, gave);
             }
             Err(error) => return Err(refused("the Job", noted(error))),
@@ -98,7 +98,7 @@ impl Shared {
     }
 
     /// `Ok` if the Job that has the name is that of the run, and not one of a former life.
-    pub(super) async fn taken(&self, found: Option<SeenJob>) -> Result<(), StartError> {
+    pub(super) async fn take_over(&self, found: Option<SeenJob>) -> Result<(), StartError> {
         if let Some(job) = found {
             if job.released.is_none() {
                 self.known.learn(job);

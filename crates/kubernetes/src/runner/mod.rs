@@ -281,14 +281,14 @@ impl Runner for JobRunner {
         let manifest = manifest::of_run(&settings, &key, &settings.in_time(run))?;
         let place = &settings.namespace;
         if let Some(job) = self.shared.made_elsewhere(&run.name, place, &manifest).await? {
-            return self.shared.taken(Some(job)).await;
+            return self.shared.take_over(Some(job)).await;
         }
         let lead = self.shared.lead.get();
         self.shared.make(&run.name, &settings.namespace, manifest, lead).await
     }
 
     async fn observe(&self, name: &RunName) -> Result<RunState, RunnerError> {
-        self.shared.find(name).await?;
+        self.shared.make_known(name).await?;
         self.shared.attend(name).await
     }
 
@@ -307,7 +307,7 @@ impl Runner for JobRunner {
     }
 
     async fn cancel(&self, name: &RunName) -> Result<(), RunnerError> {
-        self.shared.find(name).await?;
+        self.shared.make_known(name).await?;
         let fenced = self.shared.fence(name, &Fence::Cancelled).await;
         fenced.map_err(|error| RunnerError(error.to_string()))
     }

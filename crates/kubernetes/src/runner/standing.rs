@@ -82,7 +82,7 @@ pub(super) fn standing(seen: &Seen, start_timeout: Duration, now: i64, back: i64
     if let Some(why) = &job.fenced {
         return fenced(why, pods, alive);
     }
-    if let Some(why) = taken(job, pods, now) {
+    if let Some(why) = why_to_fence(seen, now) {
         return Standing::ToEnd(Fence::Lost(why));
     }
     if let Some(said) = job.over_time() {
@@ -111,9 +111,11 @@ pub(super) fn standing(seen: &Seen, start_timeout: Duration, now: i64, back: i64
     }
 }
 
-/// Why the pods of a Job have to be ended, because one was taken away: servers before 1.29 make another in
+/// Why the pods of a run have to be ended, because one was taken away: servers before 1.29 make another in
 /// its place, which would do the work a second time. Says so again until the Job is known to be fenced off.
-pub(super) fn taken(job: &SeenJob, pods: &[SeenPod], now: i64) -> Option<String> {
+pub(super) fn why_to_fence(seen: &Seen, now: i64) -> Option<String> {
+    let Seen { job, pods, .. } = seen;
+    let job = job.as_ref()?;
     let closed = job.fenced.is_some() || job.released.is_some() || job.end.is_some();
     // The Job's time is up: that is why its pods go.
     if closed || job.is_leaving() || job.goes_over_time(now) {
