@@ -126,7 +126,7 @@ impl Controller {
     }
 
     fn look(&self, key: &Key) -> Option<(Arc<Resource>, Look, Decision)> {
-        let now = self.now();
+        let now = self.now_millis();
         let (resource, mut look) = {
             let mut table = self.table();
             if !table.is_complete(&key.namespace) {
@@ -164,8 +164,9 @@ impl Controller {
         Some((resource, look, decision))
     }
 
-    pub(super) fn now(&self) -> u64 {
-        u64::try_from(self.time.now()).unwrap_or_default()
+    /// The API server's time, in milliseconds since 1970.
+    pub(super) fn now_millis(&self) -> u64 {
+        u64::try_from(self.time.now_millis()).unwrap_or_default()
     }
 
     /// Nothing to do: says what a trigger waits for, if that is new.
@@ -176,7 +177,7 @@ impl Controller {
         }
         let left = self.remove_left(key, resource).await;
         let overdue = self.remind(key).await;
-        let Trouble { words, again } = self.table().trouble_of(key, timestamp(self.now()));
+        let Trouble { words, again } = self.table().trouble_of(key, timestamp(self.now_millis()));
         let again = again.map(|time| self.until(time));
         let again = latest.into_iter().chain(left).chain(overdue).chain(again).min();
         let trouble = || look.fault.into_iter().chain(words);
@@ -220,7 +221,7 @@ impl Controller {
 
     /// How long it is until then, in pieces: clocks are put right.
     fn until(&self, then: Timestamp) -> Duration {
-        let millis = then.duration_since(timestamp(self.now())).as_millis();
+        let millis = then.duration_since(timestamp(self.now_millis())).as_millis();
         // A moment after it, or it may be looked at just before.
         let millis = u64::try_from(millis).unwrap_or_default().saturating_add(5);
         Duration::from_millis(millis).min(LONGEST)
@@ -268,7 +269,7 @@ impl Controller {
             return Ok(());
         }
         waits.into_iter().for_each(|waits| self.tell_of_waiting(resource, waits));
-        let status = status::waits(resource, waits, self.now());
+        let status = status::waits(resource, waits, self.now_millis());
         self.patch_status(key, resource, status).await.inspect_err(|error| {
             tracing::debug!(name = &*key.name, %error, "what it waits for was not written");
         })
@@ -277,11 +278,11 @@ impl Controller {
     async fn execute(&self, key: &Key, resource: &Resource, action: Action) -> Result<(), Undone> {
         let done = match action {
             Action::Reopen => {
-                let reopened = status::reopened(resource, self.now());
+                let reopened = status::reopened(resource, self.now_millis());
                 self.patch_status(key, resource, reopened).await
             }
             Action::Close => {
-                let closed = status::closed(resource, self.now());
+                let closed = status::closed(resource, self.now_millis());
                 self.patch_status(key, resource, closed).await
             }
             Action::Record { record, strategy, passed_over } => {
@@ -416,7 +417,8 @@ impl Controller {
             (job, entry.and_then(|it| it.tried.get(&run.id).cloned()))
         };
         let job = job.unwrap_or_else(|| naming::of_run(&resource.name, &resource.uid, run));
-        let status = status::settled(resource, run, (&job, tried.as_deref()), outcome, self.now());
+        let status =
+            status::settled(resource, run, (&job, tried.as_deref()), outcome, self.now_millis());
         self.patch_status(key, resource, status).await?;
         self.reinstall_unless_kept(key, run).await?;
         self.tell_of_end(resource, run, outcome);

@@ -163,7 +163,7 @@ impl Shared {
     ) -> Result<bool, CallError> {
         let Some(name) = map.name else { return Ok(false) };
         let made = map.creation_timestamp.map_or(0, |time| time.0.as_second());
-        let age = u64::try_from(self.now().saturating_sub(made));
+        let age = u64::try_from(self.now_seconds().saturating_sub(made));
         if age.is_ok_and(|age| age < old.as_secs()) {
             return Ok(true);
         }

@@ -34,11 +34,11 @@ impl Shared {
     /// second time: the Job is fenced off before that one's broker has begun.
     pub(super) fn guard(self: Arc<Self>, run: &RunName) {
         let seen = self.known.get(run);
-        for pod in seconds(&seen, self.now()) {
+        for pod in seconds(&seen, self.now_seconds()) {
             let shared = Arc::clone(&self);
             tokio::spawn(async move { shared.strike(&pod).await });
         }
-        if why_to_fence(&seen, self.now()).is_some() {
+        if why_to_fence(&seen, self.now_seconds()).is_some() {
             let run = run.clone();
             tokio::spawn(async move {
                 if let Err(error) = self.fence_taken(&run).await {
@@ -51,7 +51,9 @@ impl Shared {
     /// The same of what a list was without, which may have been an old one: asked for before anything is done.
     pub(super) fn guard_after_a_list(self: Arc<Self>, run: &RunName) {
         let seen = self.known.get(run);
-        if why_to_fence(&seen, self.now()).is_none() && seconds(&seen, self.now()).is_empty() {
+        if why_to_fence(&seen, self.now_seconds()).is_none()
+            && seconds(&seen, self.now_seconds()).is_empty()
+        {
             return;
         }
         let run = run.clone();
@@ -85,7 +87,9 @@ impl Shared {
             Some(job) if !by_force => self.namespace_goes(&job.namespace).await,
             _ => None,
         };
-        let Some(known) = why_to_fence(&self.known.get(run), self.now()) else { return Ok(()) };
+        let Some(known) = why_to_fence(&self.known.get(run), self.now_seconds()) else {
+            return Ok(());
+        };
         self.fence(run, &Fence::Lost(why.unwrap_or(known))).await
     }
 
@@ -240,7 +244,8 @@ impl Shared {
         if kept <= self.linger {
             return self.let_go(job).await;
         }
-        let until = self.now().saturating_add(i64::try_from(kept.as_secs()).unwrap_or(i64::MAX));
+        let until =
+            self.now_seconds().saturating_add(i64::try_from(kept.as_secs()).unwrap_or(i64::MAX));
         let patch = Patch::Merge(json!({
             "metadata": {"annotations": {RELEASED: until.to_string()}},
             "spec": {"parallelism": 0},
@@ -264,7 +269,7 @@ impl Shared {
             self.take_back(&job.namespace, &job.run).await?;
         }
         let linger = i64::try_from(self.linger.as_secs()).unwrap_or(i64::MAX);
-        let until = self.now().saturating_add(linger);
+        let until = self.now_seconds().saturating_add(linger);
         self.until(&job.run, until);
         Ok(())
     }
@@ -353,7 +358,7 @@ impl Shared {
                 }
                 // Of a question for the catalog nobody knows who asked it, and may be gone.
                 let until = job.released.or(job.until.filter(|_| job.record.is_none()));
-                if until.is_some_and(|until| until <= self.now())
+                if until.is_some_and(|until| until <= self.now_seconds())
                     && !job.is_leaving()
                     && let Err(error) = self.delete(&job).await
                 {

@@ -127,7 +127,7 @@ impl Keys {
     /// The API server's time: a replica whose clock is ahead would make key after key, of which each lets one before go that
     /// runs are sealed to.
     fn now(&self) -> Timestamp {
-        Timestamp::from_millisecond(self.time.now()).unwrap_or(Timestamp::MAX)
+        Timestamp::from_millisecond(self.time.now_millis()).unwrap_or(Timestamp::MAX)
     }
 
     async fn look(&self, period: Duration) -> Result<(), KeyError> {

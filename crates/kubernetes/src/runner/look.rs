@@ -92,14 +92,14 @@ impl Shared {
     }
 
     /// The API server's time, in seconds since 1970.
-    pub(super) fn now(&self) -> i64 {
-        self.time.now() / 1000
+    pub(super) fn now_seconds(&self) -> i64 {
+        self.time.now_seconds()
     }
 
     pub(super) fn standing(&self, seen: &Seen) -> Standing {
         let periods = self.periods(seen.job.as_ref());
         let start_timeout = Duration::from_secs(periods.start_timeout);
-        standing(seen, start_timeout, self.now(), self.time.back() / 1000)
+        standing(seen, start_timeout, self.now_seconds(), self.time.back_seconds())
     }
 
     /// What is known of a run; if that is its end, and nothing was reported, as the server has it now: two
@@ -132,7 +132,7 @@ impl Shared {
     pub(super) async fn attend(self: &Arc<Self>, name: &RunName) -> Result<RunState, RunnerError> {
         let unavailable = |error: CallError| RunnerError(error.to_string());
         let mut seen = self.sure(name).await.map_err(unavailable)?;
-        if let Some(warning) = self.look_for_mounts(&seen, self.now()).await {
+        if let Some(warning) = self.look_for_mounts(&seen, self.now_seconds()).await {
             self.known.warn(warning);
             seen = self.known.get(name);
         }

@@ -18,7 +18,9 @@ impl Shared {
     /// has ended, and leaves it alone until the pod changes: it is deleted again.
     pub(super) async fn remind(&self, seen: &Seen) -> Result<(), CallError> {
         for pod in &seen.pods {
-            let Some(grace) = reminder(pod, self.now(), self.forgets_pods) else { continue };
+            let Some(grace) = reminder(pod, self.now_seconds(), self.forgets_pods) else {
+                continue;
+            };
             let params =
                 DeleteParams { grace_period_seconds: Some(grace), ..DeleteParams::default() };
             match calls::delete(&self.pods(&pod.namespace), &pod.name, &params).await {

@@ -37,7 +37,7 @@ impl Shared {
             Err(Untold::Ever(why)) => return Ok(RunState::Lost { why }),
         };
         Ok(match report.answer {
-            Answer::Work(result) => meant(result, seen, end, self.now()),
+            Answer::Work(result) => meant(result, seen, end, self.now_seconds()),
             Answer::Offer(_) => RunState::Lost { why: "it answered another question".to_owned() },
         })
     }
@@ -93,9 +93,9 @@ impl Shared {
         end: &End,
         error: &CallError,
     ) -> Result<Untold, RunnerError> {
-        let back = self.time.back() / 1000;
+        let back = self.time.back_seconds();
         let since = end.at.map_or(back, |at| at.max(back));
-        let untold = unread(error, self.now().saturating_sub(since));
+        let untold = unread(error, self.now_seconds().saturating_sub(since));
         if matches!(untold, Untold::Ever(_)) {
             match self.look_up(name).await {
                 // Rights go with their namespace.
@@ -117,7 +117,7 @@ impl Shared {
         loop {
             let sure = self.sure(name).await;
             let mut seen = sure.map_err(|error| failed(Reason::Lost, error.to_string()))?;
-            if let Some(warning) = self.look_for_mounts(&seen, self.now()).await {
+            if let Some(warning) = self.look_for_mounts(&seen, self.now_seconds()).await {
                 self.known.warn(warning);
                 seen = self.known.get(name);
             }

@@ -96,7 +96,7 @@ impl RecordApi {
 
     /// The first write of a record: the resource, then what is confidential, which the resource owns.
     async fn make(&self, record: &Record) -> Result<Entry, StoreError> {
-        let begun = waking::now();
+        let begun = waking::uptime();
         let name = self.name(&record.key);
         let kind = Kind::of(&record.key);
         let outgoing = self.outgoing(record, None).await?;

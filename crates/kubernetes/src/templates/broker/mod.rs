@@ -147,7 +147,7 @@ impl TemplateBroker {
     }
 
     fn now(&self) -> Timestamp {
-        Timestamp::from_millisecond(self.time.now()).unwrap_or_default()
+        Timestamp::from_millisecond(self.time.now_millis()).unwrap_or_default()
     }
 
     fn instances(&self, client: &Client, namespace: &str) -> Api<DynamicObject> {
