@@ -106,7 +106,7 @@ impl Shared {
     /// watches are not equally quick, and the Job's may say that all is over before the pod's says how. So with one that
     /// is to be ended because it does not begin: a watch whose connection is dead says nothing, for a minute; and with one
     /// that is to be ended because its pod is gone: a list may be older than a pod that was heard of otherwise.
-    pub(super) async fn sure(&self, name: &RunName) -> Result<Seen, CallError> {
+    async fn sure(&self, name: &RunName) -> Result<Seen, CallError> {
         let seen = self.known.get(name);
         let over = |seen: &Seen| {
             matches!(
@@ -128,14 +128,20 @@ impl Shared {
         Ok(seen)
     }
 
+    /// The same, and why its pod does not begin, where that is not known and something it mounts is not there.
+    pub(super) async fn look_at(&self, name: &RunName) -> Result<Seen, CallError> {
+        let seen = self.sure(name).await?;
+        let Some(warning) = self.look_for_mounts(&seen, self.now_seconds()).await else {
+            return Ok(seen);
+        };
+        self.known.warn(warning);
+        Ok(self.known.get(name))
+    }
+
     /// How a run is, once what keeps it going, or ends it, was done.
     pub(super) async fn attend(self: &Arc<Self>, name: &RunName) -> Result<RunState, RunnerError> {
         let unavailable = |error: CallError| RunnerError(error.to_string());
-        let mut seen = self.sure(name).await.map_err(unavailable)?;
-        if let Some(warning) = self.look_for_mounts(&seen, self.now_seconds()).await {
-            self.known.warn(warning);
-            seen = self.known.get(name);
-        }
+        let seen = self.look_at(name).await.map_err(unavailable)?;
         let standing = self.act(name, &seen).await.map_err(unavailable)?;
         let state = match (standing.state(), &standing) {
             (Some(state), _) => state,

@@ -50,7 +50,6 @@ impl Shared {
         end: &End,
     ) -> Result<Result<Report, Untold>, RunnerError> {
         let message = end.message.as_deref().unwrap_or_default();
-        let unavailable = |error: &dyn std::fmt::Display| RunnerError(error.to_string());
         let sealed = match Message::parse(message) {
             Ok(Message::Sealed(sealed)) => sealed,
             Ok(Message::Logged(logged)) => {
@@ -77,11 +76,8 @@ impl Shared {
             }
             Err(error) => return Ok(Err(Untold::Ever(error.to_string()))),
         };
-        let mut opened = sealed.report(&self.keys.all(), name.as_str());
-        if matches!(opened, Err(agent::Error::UnknownKey(_))) {
-            self.keys.reload().await.map_err(|error| unavailable(&error))?;
-            opened = sealed.report(&self.keys.all(), name.as_str());
-        }
+        let opened = self.keys.opened(|keys| sealed.report(keys, name.as_str())).await;
+        let opened = opened.map_err(|error| RunnerError(error.to_string()))?;
         Ok(opened.map_err(|error| Untold::Ever(error.to_string())))
     }
 
@@ -115,12 +111,8 @@ impl Shared {
         let failed = |reason, why: String| RunFailure::new(reason, Failure::failed(why));
         let mut told = None;
         loop {
-            let sure = self.sure(name).await;
-            let mut seen = sure.map_err(|error| failed(Reason::Lost, error.to_string()))?;
-            if let Some(warning) = self.look_for_mounts(&seen, self.now_seconds()).await {
-                self.known.warn(warning);
-                seen = self.known.get(name);
-            }
+            let seen = self.look_at(name).await;
+            let seen = seen.map_err(|error| failed(Reason::Lost, error.to_string()))?;
             let why = match self.standing(&seen) {
                 Standing::Going { said, .. } => {
                     if !waits(said.as_deref()) {

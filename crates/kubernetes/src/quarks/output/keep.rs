@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use agent::KeySet;
 use engine::trigger::Outcome;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
@@ -220,14 +221,9 @@ impl Controller {
                 }
                 _ => None,
             };
-            let open = || report::open(&found, log.as_deref(), &self.keys.all(), &job.name);
-            let mut opened = open();
-            if matches!(opened, Err(agent::Error::UnknownKey(_))) {
-                // Another replica may have made a new one.
-                let reloaded = self.keys.reload().await;
-                reloaded.map_err(|error| CallError::NoAnswer(error.to_string()))?;
-                opened = open();
-            }
+            let open = |keys: &KeySet| report::open(&found, log.as_deref(), keys, &job.name);
+            let opened = self.keys.opened(open).await;
+            let opened = opened.map_err(|error| CallError::NoAnswer(error.to_string()))?;
             let why = match (&found, &opened) {
                 (ContainerReport::Missing(why), _) => why.clone(),
                 (_, Err(error)) => report::unreadable(pod, &reporter, error),
