@@ -23,7 +23,7 @@ use crate::conditions::JobEnd;
 const SWEEP: Duration = Duration::from_secs(30);
 /// How long a pod may take to go, beside the grace of its broker: of one without a node the collector of pods sees to
 /// that, from Kubernetes 1.26 on, which looks each 20 s.
-const OVER: Duration = Duration::from_secs(45);
+const GONE_WITHIN: Duration = Duration::from_secs(45);
 /// How long a pod is waited for that is about to begin.
 const BEGUN: Duration = Duration::from_secs(10);
 /// How long a question may take that only makes a message better.
@@ -286,7 +286,7 @@ impl Shared {
     /// Waits for the end of a run that was fenced off.
     async fn until_over(&self, name: &RunName) -> Result<(), CallError> {
         let periods = self.periods(self.known.get(name).job.as_ref());
-        let patience = Duration::from_secs(periods.grace).saturating_add(OVER);
+        let patience = Duration::from_secs(periods.grace).saturating_add(GONE_WITHIN);
         let over = async {
             while self.standing(&self.known.get(name)).goes_on() {
                 self.known.changed(name, CHANGED, |_| false).await;

@@ -2,7 +2,7 @@
 
 use engine::names::RunName;
 use engine::record::Key;
-use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::batch::v1::{Job, JobCondition};
 use k8s_openapi::api::core::v1::{Event, Pod};
 use osb::{BindingId, InstanceId};
 use serde::{Deserialize, Serialize};
@@ -11,13 +11,10 @@ use super::manifest::{BINDING_ID, FENCED, GIVEN, INSTANCE_ID, KEPT, PROGRESS, RE
 use super::mounts::{Need, needs};
 use super::settings::JobSettings;
 use super::stage::{End, Stage, Waits, is_installed, leaving, stage};
-use crate::conditions::JobEnd;
+use crate::conditions::{DEADLINE_EXCEEDED, JobEnd, job_condition};
 use crate::nodes::{is_silent, is_unheard};
 use crate::text::Text;
 use crate::warnings::{MOUNTS, Warned};
-
-/// Why Kubernetes gives up a Job whose time is up.
-const OVER: &str = "DeadlineExceeded";
 
 /// Of a Job.
 #[derive(Debug, Clone, PartialEq)]
@@ -168,12 +165,10 @@ impl SeenJob {
             Some(binding) => Key::Binding(instance, binding),
             None => Key::Instance(instance),
         });
-        let condition = |type_: &str| {
-            let conditions = job.status.as_ref()?.conditions.as_ref()?;
-            conditions.iter().find(|it| it.type_ == type_ && it.status == "True")
-        };
+        let condition = |type_| job_condition(job, type_);
+        let is_over_time = |it: &&JobCondition| it.reason.as_deref() == Some(DEADLINE_EXCEEDED);
         // From 1.31 on it has failed only when all of its pods have ended; that its time is up is said before.
-        let target = || condition("FailureTarget").filter(|it| it.reason.as_deref() == Some(OVER));
+        let target = || condition("FailureTarget").filter(is_over_time);
         let failed = condition("Failed").or_else(target).map(JobEnd::failed);
         let complete = || condition("Complete").map(|_| JobEnd::Complete);
         let presence = match metadata.deletion_timestamp {
@@ -237,7 +232,9 @@ impl SeenJob {
     /// What Kubernetes says, if it gave the Job up because its time is up.
     pub(super) fn over_time(&self) -> Option<&str> {
         match &self.end {
-            Some(JobEnd::Failed { reason, message, .. }) if reason == OVER => Some(message),
+            Some(JobEnd::Failed { reason, message, .. }) if reason == DEADLINE_EXCEEDED => {
+                Some(message)
+            }
             _ => None,
         }
     }

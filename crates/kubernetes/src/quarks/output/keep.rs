@@ -15,7 +15,7 @@ use super::objects::{Kept, kept, merged};
 use super::report::{self, ContainerReport};
 use super::undone::{self, Undone};
 use crate::calls::{self, CallError, call, find};
-use crate::conditions::JobEnd;
+use crate::conditions::{DEADLINE_EXCEEDED, JobEnd};
 use crate::quarks::Controller;
 use crate::quarks::api::noted;
 use crate::quarks::api::output_map::OutputMap;
@@ -24,9 +24,6 @@ use crate::quarks::api::resource::Resource;
 use crate::quarks::state::job::SeenJob;
 use crate::quarks::state::pod::SeenPod;
 use crate::text::{Text, each};
-
-/// Why Kubernetes gives up a Job whose pods go on.
-const DEADLINE: &str = "DeadlineExceeded";
 
 impl Controller {
     /// Keeps what the run of a Job has left; its outcome.
@@ -39,7 +36,7 @@ impl Controller {
         let has_output = !OutputMap::of(resource.dialect, &spec).is_empty();
         let on_failure = spec["output"]["writeOnFailure"] == true;
         let is_needed = has_output || job.end != Some(JobEnd::Complete);
-        if matches!(&job.end, Some(JobEnd::Failed { reason, .. }) if reason != DEADLINE) {
+        if matches!(&job.end, Some(JobEnd::Failed { reason, .. }) if reason != DEADLINE_EXCEEDED) {
             self.see_pods(job).await?;
         }
         let by_pods = job.wants.end(self.table().pods(job));
