@@ -398,37 +398,14 @@ impl Shared {
         let selector = format!("{}={},{}", names::BROKER, self.label, manifest::RUN);
         let config = watching().labels(&selector).page_size(PAGE);
         for namespace in &self.namespaces {
-            let (known, space) = (|| Arc::clone(&self.known), || namespace.clone());
-            let jobs = self.texts::<Job>(namespace);
-            let jobs = watcher(jobs, config.clone()).backoff(Again::default());
-            let shared = Arc::downgrade(self);
-            let guard = move |run: &RunName| {
-                if let Some(shared) = shared.upgrade() {
-                    shared.guard(run);
-                }
-            };
-            let shared = Arc::downgrade(self);
-            let after = move |run: &RunName| {
-                if let Some(shared) = shared.upgrade() {
-                    shared.guard_after_a_list(run);
-                }
-            };
-            let again = after.clone();
-            let (shared, place) = (Arc::downgrade(self), namespace.clone());
-            let refused = move |why: &str| {
-                if let Some(shared) = shared.upgrade() {
-                    shared.note_forbidden(&place, Right::Jobs, why);
-                }
-            };
-            let also = refused.clone();
-            let home = || self.namespaces[0].clone();
-            let read = watch::at_home(home(), SeenJob::of_text);
-            let follow = watch::follow(known(), space(), jobs, read, |_| {}, again, also);
+            let jobs = watcher(self.texts::<Job>(namespace), config.clone());
+            let jobs = jobs.backoff(Again::default());
+            let place = || namespace.clone();
+            let follow = watch::follow(Arc::clone(self), place(), jobs, SeenJob::of_text);
             tasks.spawn(vital::task("a watch of Jobs", follow));
-            let pods = self.texts::<Pod>(namespace);
-            let pods = watcher(pods, config.clone()).backoff(Again::default());
-            let read = watch::at_home(home(), SeenPod::of_text);
-            let follow = watch::follow(known(), space(), pods, read, guard, after, refused);
+            let pods = watcher(self.texts::<Pod>(namespace), config.clone());
+            let pods = pods.backoff(Again::default());
+            let follow = watch::follow(Arc::clone(self), place(), pods, SeenPod::of_text);
             tasks.spawn(vital::task("a watch of pods", follow));
         }
     }

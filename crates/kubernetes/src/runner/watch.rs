@@ -15,6 +15,8 @@ use kube::Resource;
 use kube::runtime::watcher::{self, Event};
 use tokio::sync::{Notify, watch};
 
+use super::Shared;
+use super::places::Right;
 use super::seen::{Presence, SeenJob, SeenPod, Warning};
 use super::stage::Stage;
 use crate::calls::is_forbidden;
@@ -68,6 +70,8 @@ pub(super) trait Watched: Sized {
     fn forget(self, seen: &mut Seen);
     /// A list of a namespace has no others than these.
     fn keep(seen: &mut Seen, namespace: &str, uids: &[String]);
+    /// Does at once what cannot wait, when one of a run was made, changed or removed.
+    fn heard(shared: &Arc<Shared>, run: &RunName);
 }
 
 impl Watched for SeenJob {
@@ -108,6 +112,8 @@ impl Watched for SeenJob {
             job.unsure = !job.is_deleted() && !uids.contains(&job.uid);
         }
     }
+
+    fn heard(_: &Arc<Shared>, _: &RunName) {}
 }
 
 impl Watched for SeenPod {
@@ -141,6 +147,10 @@ impl Watched for SeenPod {
     fn keep(seen: &mut Seen, namespace: &str, uids: &[String]) {
         let pods = seen.pods.iter_mut().filter(|pod| pod.namespace == namespace);
         pods.for_each(|pod| pod.gone |= !uids.contains(&pod.uid));
+    }
+
+    fn heard(shared: &Arc<Shared>, run: &RunName) {
+        Arc::clone(shared).guard(run);
     }
 }
 
@@ -347,17 +357,15 @@ pub(super) fn at_home<K: Resource, W>(
     move |object| names::is_at_home(object.meta(), &home).then(|| read(object)).flatten()
 }
 
-/// Follows one kind in a namespace for ever; `then` is told what has changed, `after` what a list may have missed, and
-/// `refused` each time that it is forbidden. To be spawned; ends when it is dropped.
-pub(super) async fn follow<K, W: Watched>(
-    known: Arc<KnownRuns>,
+/// Follows one kind in a namespace for ever. To be spawned; ends when it is dropped.
+pub(super) async fn follow<K: Resource, W: Watched>(
+    shared: Arc<Shared>,
     namespace: String,
     stream: impl Stream<Item = Result<Event<K>, watcher::Error>>,
     read: impl Fn(&K) -> Option<W>,
-    then: impl Fn(&RunName),
-    after: impl Fn(&RunName),
-    refused: impl Fn(&str),
 ) {
+    let known = &shared.known;
+    let read = at_home(shared.namespaces[0].clone(), read);
     let mut listing: Vec<String> = Vec::new();
     pin_mut!(stream);
     while let Some(event) = stream.next().await {
@@ -366,7 +374,7 @@ pub(super) async fn follow<K, W: Watched>(
                 let Some(watched) = read(&object) else { continue };
                 let run = watched.run().clone();
                 known.learn(watched);
-                then(&run);
+                W::heard(&shared, &run);
             }
             Ok(Event::InitApply(object)) => {
                 if let Some(watched) = read(&object) {
@@ -378,14 +386,18 @@ pub(super) async fn follow<K, W: Watched>(
                 let Some(watched) = read(&object) else { continue };
                 let run = watched.run().clone();
                 known.forget(watched);
-                then(&run);
+                W::heard(&shared, &run);
             }
             Ok(Event::Init) => listing.clear(),
-            Ok(Event::InitDone) => known.finish::<W>(&namespace, &listing).iter().for_each(&after),
+            Ok(Event::InitDone) => {
+                for run in known.finish::<W>(&namespace, &listing) {
+                    Arc::clone(&shared).guard_after_a_list(&run);
+                }
+            }
             Err(error) => {
                 let is_forbidden = is_forbidden(&error);
                 if is_forbidden {
-                    refused(&error.to_string());
+                    shared.note_forbidden(&namespace, Right::Jobs, &error.to_string());
                 }
                 // Asked again each few seconds; that it is forbidden is said once.
                 if !(is_forbidden && known.refuse(&namespace)) {
