@@ -17,8 +17,8 @@ use tokio::sync::Mutex;
 use super::Shared;
 use super::delivery::{AGENT_KEY, PackedAgent};
 use super::places::Right;
+use super::seen::Seen;
 use super::stage::Stage;
-use super::watch::Seen;
 use crate::calls::{CallError, call, find, in_background};
 use crate::names;
 

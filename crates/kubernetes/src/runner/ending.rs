@@ -11,10 +11,9 @@ use serde_json::{Value, json};
 
 use super::manifest::{FENCED, RELEASED};
 use super::places::Right;
-use super::seen::{Fence, Presence, SeenJob, SeenPod};
+use super::seen::{Fence, Presence, Seen, SeenJob, SeenPod};
 use super::stage::Stage;
 use super::standing::{Standing, why_to_fence};
-use super::watch::Seen;
 use super::{CHANGED, Shared};
 use crate::calls::{self, CallError, call, find, in_background, only};
 use crate::conditions::JobEnd;

@@ -11,9 +11,9 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
 
 use super::places::Right;
-use super::seen::{Fence, Presence, SeenJob, SeenPod};
+use super::seen::{Fence, Presence, Seen, SeenJob, SeenPod};
 use super::standing::{Standing, standing};
-use super::watch::{Seen, Watched as _};
+use super::watch::Watched as _;
 use super::{Shared, ending, manifest};
 use crate::calls::{CallError, find};
 use crate::text::each;
@@ -88,7 +88,7 @@ impl Shared {
 
     /// Whether a namespace that may not be looked into is a further one, and was forbidden for long.
     pub(super) fn note_forbidden(&self, namespace: &str, right: Right, why: &str) -> bool {
-        self.namespaces[0] != namespace && self.places.note_forbidden(namespace, right, why)
+        self.home() != namespace && self.places.note_forbidden(namespace, right, why)
     }
 
     /// The API server's time, in seconds since 1970.

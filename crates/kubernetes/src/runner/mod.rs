@@ -57,9 +57,9 @@ use self::keys::Keys;
 use self::mounts::Mounts;
 use self::places::{Places, Right};
 use self::progress::Followed;
-use self::seen::{Fence, Periods, SeenJob, SeenPod};
+use self::seen::{Fence, Periods, Seen, SeenJob, SeenPod};
 pub use self::settings::{JobSettings, PodPolicy};
-use self::watch::{KnownRuns, Seen};
+use self::watch::KnownRuns;
 use crate::brokers::{Brokers, Nobody};
 use crate::calls::{Again, call, watching};
 use crate::lease::Lead;
@@ -325,7 +325,7 @@ impl Runner for JobRunner {
     /// What was given to a run whose Job was never made: the record's resource owns it at home, and nobody elsewhere. Secrets
     /// are not listed.
     fn hides_leftovers(&self) -> bool {
-        self.shared.namespaces.len() > 1
+        !self.shared.further().is_empty()
     }
 
     async fn log(&self, name: &RunName) -> Result<Option<String>, RunnerError> {
@@ -353,6 +353,16 @@ impl Runner for JobRunner {
 }
 
 impl Shared {
+    /// The namespace of what is ours alone, as the keys of reports.
+    fn home(&self) -> &str {
+        &self.namespaces[0]
+    }
+
+    /// The namespaces beside the home where Jobs may be.
+    fn further(&self) -> &[String] {
+        &self.namespaces[1..]
+    }
+
     fn jobs(&self, namespace: &str) -> Api<Job> {
         Api::namespaced(self.client.clone(), namespace)
     }

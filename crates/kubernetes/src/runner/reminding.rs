@@ -3,9 +3,8 @@
 use kube::api::DeleteParams;
 
 use super::Shared;
-use super::seen::SeenPod;
+use super::seen::{Seen, SeenPod};
 use super::stage::Stage;
-use super::watch::Seen;
 use crate::calls::{self, CallError};
 
 /// How long after its time a pod may still be there, in seconds.

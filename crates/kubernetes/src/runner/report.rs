@@ -9,10 +9,9 @@ use kube::api::LogParams;
 use osb::{Failure, Output};
 
 use super::manifest::BROKER_CONTAINER;
-use super::seen::{Fence, SeenPod};
+use super::seen::{Fence, Seen, SeenPod};
 use super::stage::End;
 use super::standing::{Standing, reported, taken_away};
-use super::watch::Seen;
 use super::{CHANGED, Shared};
 use crate::calls::{self, CallError, there};
 use crate::names;
@@ -161,11 +160,11 @@ impl Shared {
             for namespace in &self.namespaces {
                 let pods = self.texts::<Pod>(namespace);
                 let of = kube::api::ListParams::default().labels(&selector);
-                let home = self.namespaces[0].clone();
+                let home = self.home().to_owned();
                 let read = super::watch::at_home(home, super::seen::SeenPod::of_text);
                 let found = match there(each(&pods, of, read).await) {
                     // There is none that could be read.
-                    Err(CallError::Forbidden(_)) if *namespace != self.namespaces[0] => None,
+                    Err(CallError::Forbidden(_)) if namespace != self.home() => None,
                     found => found?,
                 };
                 seen.pods.extend(found.into_iter().flatten());

@@ -16,6 +16,16 @@ use crate::nodes::{is_silent, is_unheard};
 use crate::text::Text;
 use crate::warnings::{MOUNTS, Warned};
 
+/// What is known of a run.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Seen {
+    pub(super) job: Option<SeenJob>,
+    /// The oldest first: the others stand in for it.
+    pub(super) pods: Vec<SeenPod>,
+    /// The last.
+    pub(super) warning: Option<Warning>,
+}
+
 /// Of a Job.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct SeenJob {
@@ -146,6 +156,29 @@ pub(super) struct Warning {
     waits: Waits,
     /// It says only that it has waited.
     vague: bool,
+}
+
+impl Seen {
+    /// Whether nothing of it is worth knowing any more.
+    pub(super) fn is_over(&self) -> bool {
+        let unneeded = match &self.job {
+            None => true,
+            Some(job) => job.released.is_some() && job.unsure,
+        };
+        unneeded && self.pods.iter().all(|pod| pod.gone)
+    }
+
+    /// Whether nothing more will be printed.
+    pub(super) fn is_quiet(&self) -> bool {
+        let goes_on =
+            |pod: &SeenPod| !pod.gone && matches!(pod.stage, Stage::Waiting(_) | Stage::Running);
+        !self.pods.iter().any(goes_on)
+    }
+
+    /// Whether its Job was there, and is not any more.
+    pub(super) fn is_deleted(&self) -> bool {
+        self.job.as_ref().is_some_and(SeenJob::is_deleted)
+    }
 }
 
 impl SeenJob {

@@ -6,9 +6,8 @@ use engine::ports::{RunFailure, RunState};
 use engine::record::Reason;
 use osb::Failure;
 
-use super::seen::{Fence, SeenJob, SeenPod, Warning};
+use super::seen::{Fence, Seen, SeenJob, SeenPod, Warning};
 use super::stage::{End, Stage, UNKNOWN, Waits};
-use super::watch::Seen;
 use crate::conditions::JobEnd;
 use crate::nodes::{self, MAKES, UNHEARD};
 

@@ -17,8 +17,7 @@ use tokio::sync::{Notify, watch};
 
 use super::Shared;
 use super::places::Right;
-use super::seen::{Presence, SeenJob, SeenPod, Warning};
-use super::stage::Stage;
+use super::seen::{Presence, Seen, SeenJob, SeenPod, Warning};
 use crate::calls::is_forbidden;
 use crate::names;
 use crate::text::Text;
@@ -46,16 +45,6 @@ struct Table {
     runs: BTreeMap<RunName, Seen>,
     /// Those whose Jobs were deleted, the first of them first.
     deleted: VecDeque<RunName>,
-}
-
-/// What is known of a run.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Seen {
-    pub(super) job: Option<SeenJob>,
-    /// The oldest first: the others stand in for it.
-    pub(super) pods: Vec<SeenPod>,
-    /// The last.
-    pub(super) warning: Option<Warning>,
 }
 
 /// One of the two things that are watched.
@@ -151,28 +140,6 @@ impl Watched for SeenPod {
 
     fn heard(shared: &Arc<Shared>, run: &RunName) {
         Arc::clone(shared).guard(run);
-    }
-}
-
-impl Seen {
-    /// Whether nothing of it is worth knowing any more.
-    fn is_over(&self) -> bool {
-        let unneeded = match &self.job {
-            None => true,
-            Some(job) => job.released.is_some() && job.unsure,
-        };
-        unneeded && self.pods.iter().all(|pod| pod.gone)
-    }
-
-    /// Whether nothing more will be printed.
-    pub(super) fn is_quiet(&self) -> bool {
-        let goes_on =
-            |pod: &SeenPod| !pod.gone && matches!(pod.stage, Stage::Waiting(_) | Stage::Running);
-        !self.pods.iter().any(goes_on)
-    }
-
-    fn is_deleted(&self) -> bool {
-        self.job.as_ref().is_some_and(SeenJob::is_deleted)
     }
 }
 
@@ -301,8 +268,8 @@ impl KnownRuns {
         within: Duration,
         new: impl Fn(&Seen) -> bool,
     ) {
-        let waits = Waits::new(self, run);
-        let notified = waits.notify.notified();
+        let waiter = Waiter::new(self, run);
+        let notified = waiter.notify.notified();
         pin_mut!(notified);
         notified.as_mut().enable();
         if !new(&self.get(run)) {
@@ -312,13 +279,13 @@ impl KnownRuns {
 }
 
 /// One that waits, until it is dropped: whoever waits for something else besides may do that at any time.
-struct Waits<'k> {
+struct Waiter<'k> {
     known: &'k KnownRuns,
     run: &'k RunName,
     notify: Arc<Notify>,
 }
 
-impl<'k> Waits<'k> {
+impl<'k> Waiter<'k> {
     fn new(known: &'k KnownRuns, run: &'k RunName) -> Self {
         let mut waiting = known.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         let notify = Arc::clone(waiting.entry(run.clone()).or_default());
@@ -327,7 +294,7 @@ impl<'k> Waits<'k> {
     }
 }
 
-impl Drop for Waits<'_> {
+impl Drop for Waiter<'_> {
     fn drop(&mut self) {
         let mut waiting = self.known.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         // Ours and the table's.
@@ -365,7 +332,7 @@ pub(super) async fn follow<K: Resource, W: Watched>(
     read: impl Fn(&K) -> Option<W>,
 ) {
     let known = &shared.known;
-    let read = at_home(shared.namespaces[0].clone(), read);
+    let read = at_home(shared.home().to_owned(), read);
     let mut listing: Vec<String> = Vec::new();
     pin_mut!(stream);
     while let Some(event) = stream.next().await {

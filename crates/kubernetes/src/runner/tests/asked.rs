@@ -10,9 +10,8 @@ use kube::client::Body;
 use serde_json::{Value, json};
 
 use super::super::manifest::{alone, of_catalog};
-use super::super::seen::SeenPod;
+use super::super::seen::{Seen, SeenPod};
 use super::super::settings::JobSettings;
-use super::super::watch::Seen;
 use super::logs::{Set, ended_at, runs};
 use super::status::{ended, installed, of, running};
 use super::{MADE, gone, job, job_object, pod, pod_object};
