@@ -349,10 +349,11 @@ pub trait Runner: Send + Sync + 'static {
     /// until it is released.
     async fn start(&self, run: &Run) -> Result<(), StartError>;
 
-    /// What is known of a run now.
+    /// How a run is now. May do what keeps it going or ends it, and may be called at any time.
     async fn observe(&self, name: &RunName) -> Result<RunState, RunnerError>;
 
-    /// As [`Self::observe`], without asking anybody: a run that another process started may be absent.
+    /// As [`Self::observe`], but does not look for a run that this process has not heard of: one that another process
+    /// started may be absent.
     async fn glance(&self, name: &RunName) -> Result<RunState, RunnerError> {
         self.observe(name).await
     }

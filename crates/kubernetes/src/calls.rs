@@ -52,7 +52,10 @@ pub(crate) enum CallError {
     Invalid(String),
     /// Anything else that the server said.
     #[error("the API server refused: {0}")]
-    Refused(String),
+    Failed(String),
+    /// It was not sent: there is no such object as was to be.
+    #[error("cannot be sent: {0}")]
+    Unsent(String),
     /// No answer.
     #[error("no answer from the API server: {0}")]
     NoAnswer(String),
@@ -65,11 +68,15 @@ pub(crate) enum CallError {
 }
 
 impl CallError {
-    /// Whether it is known that the call had no effect: the API server has said no.
-    pub(crate) fn is_refusal(&self) -> bool {
+    /// Whether it is known that the call had no effect: the API server has said no, or was not asked.
+    pub(crate) fn had_no_effect(&self) -> bool {
         matches!(
             self,
-            Self::Forbidden(_) | Self::Denied(_) | Self::Invalid(_) | Self::Overloaded(_)
+            Self::Forbidden(_)
+                | Self::Denied(_)
+                | Self::Invalid(_)
+                | Self::Overloaded(_)
+                | Self::Unsent(_)
         )
     }
 
@@ -79,7 +86,8 @@ impl CallError {
             Self::Forbidden(why) => Self::Forbidden(secretless(&why)),
             Self::Denied(why) => Self::Denied(secretless(&why)),
             Self::Invalid(why) => Self::Invalid(secretless(&why)),
-            Self::Refused(why) => Self::Refused(secretless(&why)),
+            Self::Failed(why) => Self::Failed(secretless(&why)),
+            Self::Unsent(why) => Self::Unsent(secretless(&why)),
             error => error,
         }
     }
@@ -168,9 +176,9 @@ pub(crate) async fn delete<K: kube::Resource + Clone>(
     call(deleted).await.map(drop)
 }
 
-/// What a container has written, up to `limit_bytes`, which may be no text, or end within a letter; nothing, if its node is
-/// no more, and its log with it. That the log is not found otherwise is the word of a kubelet, which says so of any pod when it has just begun,
-/// or that the pod is gone.
+/// What a container has written, up to `limit_bytes`. May be no text, and may end inside a character. `None` if its node is
+/// gone, and the log with it. Any other "not found" is an error: a kubelet says so of every pod when it has just started,
+/// and of a pod that is gone.
 pub(crate) async fn log(
     pods: &Api<Pod>,
     pod: &str,
@@ -285,7 +293,7 @@ fn failed(error: &kube::Error) -> CallError {
         400 | 422 => CallError::Invalid(said),
         403 => CallError::Forbidden(said),
         429 => CallError::Overloaded(said),
-        _ => CallError::Refused(said),
+        _ => CallError::Failed(said),
     }
 }
 
@@ -422,7 +430,9 @@ mod tests {
             ),
         ] {
             assert_eq!(secretless(why), said);
-            for error in [CallError::Forbidden, CallError::Invalid, CallError::Refused] {
+            for error in
+                [CallError::Forbidden, CallError::Invalid, CallError::Failed, CallError::Unsent]
+            {
                 let words = error(why.to_owned()).of_a_secret().to_string();
                 assert!(words.ends_with(said), "{words}");
             }

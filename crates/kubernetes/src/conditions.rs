@@ -1,7 +1,10 @@
 //! Conditions, as all statuses have them, and what those of a Job say of its end.
 
-use k8s_openapi::api::batch::v1::JobCondition;
+use k8s_openapi::api::batch::v1::{Job, JobCondition};
 use serde_json::{Value, json};
+
+/// Why Kubernetes gives up a Job whose time is up, though its pods may go on.
+pub(crate) const DEADLINE_EXCEEDED: &str = "DeadlineExceeded";
 
 /// How a Job ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,6 +29,12 @@ impl JobEnd {
             at: at.unwrap_or_default(),
         }
     }
+}
+
+/// The condition of a Job of this type, if it is true.
+pub(crate) fn job_condition<'j>(job: &'j Job, type_: &str) -> Option<&'j JobCondition> {
+    let mut conditions = job.status.as_ref()?.conditions.iter().flatten();
+    conditions.find(|it| it.type_ == type_ && it.status == "True")
 }
 
 /// How a condition stands, as it is spelled, and since when (RFC 3339).

@@ -73,13 +73,18 @@ impl ServerTime {
         Self { clock, behind, heard, silent, back }
     }
 
+    /// [`Self::back_millis`], in seconds since 1970.
+    pub(crate) fn back_seconds(&self) -> i64 {
+        self.back_millis() / 1000
+    }
+
     /// Since when the API server answers, in milliseconds since 1970: now while it is away, for longer than [`AWAY`], and
     /// otherwise since it was for the last time, or since it was first asked: whoever has just begun cannot know more. What
     /// is noticed by those alone whose calls had no answer.
-    pub(crate) fn back(&self) -> i64 {
+    pub(crate) fn back_millis(&self) -> i64 {
         let silent = self.silent.load(Ordering::Acquire);
         let is_away = silent != 0 && self.ours().saturating_sub(silent) >= AWAY;
-        if is_away { self.now() } else { self.back.load(Ordering::Relaxed) }
+        if is_away { self.now_millis() } else { self.back.load(Ordering::Relaxed) }
     }
 
     fn learn(&self, says: Says, sent: i64, received: i64) {
@@ -113,8 +118,13 @@ impl ServerTime {
         let _ = self.silent.compare_exchange(0, since, Ordering::Release, Ordering::Relaxed);
     }
 
-    /// Milliseconds since 1970.
-    pub(crate) fn now(&self) -> i64 {
+    /// [`Self::now_millis`], in seconds since 1970.
+    pub(crate) fn now_seconds(&self) -> i64 {
+        self.now_millis() / 1000
+    }
+
+    /// Its time, in milliseconds since 1970.
+    pub(crate) fn now_millis(&self) -> i64 {
         self.ours().saturating_add(self.behind.load(Ordering::Relaxed))
     }
 
@@ -185,7 +195,7 @@ impl Drop for Asked {
 #[async_trait]
 impl Clock for ServerTime {
     fn now(&self) -> Timestamp {
-        Timestamp(u64::try_from(Self::now(self)).unwrap_or_default())
+        Timestamp(u64::try_from(self.now_millis()).unwrap_or_default())
     }
 
     async fn sleep(&self, duration: Duration) {
@@ -324,13 +334,13 @@ mod tests {
             let client = client.clone();
             async move { client.send(request).await.map(|answer| answer.status().as_u16()) }
         };
-        assert_eq!(time.back(), 0, "nobody has asked it");
+        assert_eq!(time.back_millis(), 0, "nobody has asked it");
         assert_eq!(ask("/there").await.unwrap(), 200);
-        assert_eq!(time.back(), 1_000_000);
+        assert_eq!(time.back_millis(), 1_000_000);
         for path in ["/away", "/store-away", "/hangs"] {
             clock.goes_on(60_000);
             ask("/there").await.unwrap();
-            let before = time.back();
+            let before = time.back_millis();
             clock.goes_on(1_000);
             if path == "/hangs" {
                 // A client hands its calls to a task of its own.
@@ -341,15 +351,15 @@ mod tests {
                 drop(hanging);
             } else {
                 let _ = ask(path).await;
-                assert_eq!(time.back(), before, "{path}, just now");
+                assert_eq!(time.back_millis(), before, "{path}, just now");
                 clock.goes_on(AWAY);
             }
-            assert_eq!(time.back(), Clock::now(&*clock).0.cast_signed(), "{path}");
+            assert_eq!(time.back_millis(), Clock::now(&*clock).0.cast_signed(), "{path}");
             clock.goes_on(10);
             let back = Clock::now(&*clock).0.cast_signed();
             ask("/there").await.unwrap();
             clock.goes_on(1_000);
-            assert_eq!(time.back(), back, "{path}: it answers again");
+            assert_eq!(time.back_millis(), back, "{path}: it answers again");
         }
     }
 
@@ -393,9 +403,9 @@ mod tests {
             }
             clock.goes_on(AWAY);
             drop(asked);
-            assert_eq!(time.back(), 1_000_000, "{path}");
+            assert_eq!(time.back_millis(), 1_000_000, "{path}");
             ask("/there".to_owned()).await.unwrap();
-            assert_eq!(time.back(), 1_000_000, "{path}: it was there all the time");
+            assert_eq!(time.back_millis(), 1_000_000, "{path}: it was there all the time");
         }
     }
 
@@ -404,10 +414,10 @@ mod tests {
         let time = ServerTime::new(Arc::new(SystemClock));
         let now = time.ours();
         time.unanswered(now - 1_000);
-        assert_eq!(time.back(), 0, "one call, just now");
+        assert_eq!(time.back_millis(), 0, "one call, just now");
         time.answered(now - 2 * AWAY);
         time.unanswered(now - AWAY);
-        assert!(time.back() >= now, "{}", time.back());
+        assert!(time.back_millis() >= now, "{}", time.back_millis());
     }
 
     #[test]

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-/// Since some time before this process began.
+/// How long the machine is up, asleep or not: since some time before this process began.
 #[cfg(not(test))]
-pub(crate) fn now() -> Duration {
+pub(crate) fn uptime() -> Duration {
     use rustix::time::{ClockId, clock_gettime};
     #[cfg(target_os = "linux")]
     let clock = ClockId::Boottime;
@@ -16,12 +16,12 @@ pub(crate) fn now() -> Duration {
 
 /// How long ago that is.
 pub(crate) fn since(then: Duration) -> Duration {
-    now().saturating_sub(then)
+    uptime().saturating_sub(then)
 }
 
 /// In tests it is that of timers, which can be paused, and of a machine that has slept.
 #[cfg(test)]
-pub(crate) use tests::now;
+pub(crate) use tests::uptime;
 
 #[cfg(test)]
 pub(crate) mod tests {
@@ -34,7 +34,7 @@ pub(crate) mod tests {
     static BEGUN: LazyLock<Instant> = LazyLock::new(Instant::now);
     static SLEPT: AtomicU64 = AtomicU64::new(0);
 
-    pub(crate) fn now() -> Duration {
+    pub(crate) fn uptime() -> Duration {
         BEGUN.elapsed() + Duration::from_secs(SLEPT.load(Ordering::Relaxed))
     }
 

@@ -107,7 +107,7 @@ impl Lead {
 
     /// For how long nobody else may take it: what must not be done by two has to be done in that time.
     pub fn left(&self) -> Duration {
-        self.term().map(|term| term.until.saturating_sub(waking::now())).unwrap_or_default()
+        self.term().map(|term| term.until.saturating_sub(waking::uptime())).unwrap_or_default()
     }
 
     /// For how long nobody else has led: what was asked for before that may have been asked for by another.
@@ -136,7 +136,7 @@ impl Lead {
         let mut known = Known::default();
         let mut renewed: Option<Duration> = None;
         while !self.given_back.load(Ordering::Relaxed) {
-            let begun = waking::now();
+            let begun = waking::uptime();
             // A holder has to know in time that it is one no more: an answer that takes long is none.
             match tokio::time::timeout(self.renew(), self.step(&mut known)).await {
                 _ if self.is_undone() => break,
@@ -199,7 +199,7 @@ impl Lead {
     fn lasts_until(&self, until: Option<Duration>) {
         let mut term = self.term.lock().unwrap_or_else(PoisonError::into_inner);
         let until = until.filter(|_| !self.given_back.load(Ordering::Relaxed));
-        let now = waking::now();
+        let now = waking::uptime();
         // Between two terms somebody else may have had one.
         let since = term.filter(|term| term.until > now).map_or(now, |term| term.since);
         *term = until.map(|until| Term { since, until });
@@ -306,7 +306,7 @@ impl Lead {
                     "name": self.name,
                     "labels": {names::MANAGED_BY.0: names::MANAGED_BY.1},
                 }}))
-                .map_err(|error| CallError::Refused(error.to_string()))?;
+                .map_err(|error| CallError::Unsent(error.to_string()))?;
                 lease.spec = Some(spec);
                 call(self.leases.create(&PostParams::default(), &lease)).await
             }

@@ -123,7 +123,7 @@ impl Controller {
     }
 
     fn look(&self, key: &Key) -> Option<(Arc<Resource>, Look, Decision)> {
-        let now = self.now();
+        let now = self.now_millis();
         let (resource, mut look) = {
             let mut table = self.table();
             if !table.is_complete(&key.namespace) {
@@ -161,8 +161,9 @@ impl Controller {
         Some((resource, look, decision))
     }
 
-    pub(super) fn now(&self) -> u64 {
-        u64::try_from(self.time.now()).unwrap_or_default()
+    /// The API server's time, in milliseconds since 1970.
+    pub(super) fn now_millis(&self) -> u64 {
+        u64::try_from(self.time.now_millis()).unwrap_or_default()
     }
 
     /// Nothing to do: says what a trigger waits for, if that is new.
@@ -173,7 +174,7 @@ impl Controller {
         }
         let left = self.remove_left(key, resource).await;
         let overdue = self.remind(key).await;
-        let Trouble { words, again } = self.table().trouble_of(key, timestamp(self.now()));
+        let Trouble { words, again } = self.table().trouble_of(key, timestamp(self.now_millis()));
         let again = again.map(|time| self.until(time));
         let again = latest.into_iter().chain(left).chain(overdue).chain(again).min();
         let trouble = || look.fault.into_iter().chain(words);
@@ -217,7 +218,7 @@ impl Controller {
 
     /// How long it is until then, in pieces: clocks are put right.
     fn until(&self, then: Timestamp) -> Duration {
-        let millis = then.duration_since(timestamp(self.now())).as_millis();
+        let millis = then.duration_since(timestamp(self.now_millis())).as_millis();
         // A moment after it, or it may be looked at just before.
         let millis = u64::try_from(millis).unwrap_or_default().saturating_add(5);
         Duration::from_millis(millis).min(LONGEST)
@@ -235,11 +236,12 @@ impl Controller {
         self.counters.calls_failed.add();
         tracing::warn!(namespace, name, %error, "it cannot go on now");
         let words = match &error {
-            CallError::Refused(why)
+            CallError::Failed(why)
             | CallError::Forbidden(why)
             | CallError::Denied(why)
             | CallError::Invalid(why) => Some(format!("the API server refuses: {why}")),
             CallError::Hindered(why) | CallError::Stays(why) => Some(why.clone()),
+            CallError::Unsent(_) => Some(error.to_string()),
             _ => None,
         };
         if let Some(words) = words {
@@ -264,7 +266,7 @@ impl Controller {
             return Ok(());
         }
         waits.into_iter().for_each(|waits| self.tell_of_waiting(resource, waits));
-        let status = status::waits(resource, waits, self.now());
+        let status = status::waits(resource, waits, self.now_millis());
         self.patch_status(key, resource, status).await.inspect_err(|error| {
             tracing::debug!(name = &*key.name, %error, "what it waits for was not written");
         })
@@ -273,11 +275,11 @@ impl Controller {
     async fn execute(&self, key: &Key, resource: &Resource, step: Step) -> Result<(), Undone> {
         let done = match step {
             Step::Reopen => {
-                let reopened = status::reopened(resource, self.now());
+                let reopened = status::reopened(resource, self.now_millis());
                 self.patch_status(key, resource, reopened).await
             }
             Step::Close => {
-                let closed = status::closed(resource, self.now());
+                let closed = status::closed(resource, self.now_millis());
                 self.patch_status(key, resource, closed).await
             }
             Step::Record { record, strategy, passed_over } => {
@@ -376,7 +378,7 @@ impl Controller {
         strategy: Strategy,
     ) -> Result<(), CallError> {
         let written = Written::text(resource, record.clone())
-            .map_err(|error| CallError::Invalid(error.to_string()))?;
+            .map_err(|error| CallError::Unsent(error.to_string()))?;
         let mut patch = json!({"metadata": {
             "resourceVersion": resource.version.to_string(),
             "annotations": {RUNS: written},
@@ -412,7 +414,8 @@ impl Controller {
             (job, entry.and_then(|it| it.tried.get(&run.id).cloned()))
         };
         let job = job.unwrap_or_else(|| naming::of_run(&resource.name, &resource.uid, run));
-        let status = status::settled(resource, run, (&job, tried.as_deref()), outcome, self.now());
+        let status =
+            status::settled(resource, run, (&job, tried.as_deref()), outcome, self.now_millis());
         self.patch_status(key, resource, status).await?;
         self.reinstall_unless_kept(key, run).await?;
         self.tell_of_end(resource, run, outcome);

@@ -67,7 +67,7 @@ impl Controller {
             uid: &resource.uid,
             reason,
             message,
-            at: &time(self.now()),
+            at: &time(self.now_millis()),
         };
         let name = naming::event(&resource.name, &resource.uid, reason, of);
         let Some(event) = warning(&name, &told) else { return };

@@ -17,8 +17,8 @@ use tokio::sync::Mutex;
 use super::Shared;
 use super::delivery::{AGENT_KEY, PackedAgent};
 use super::places::Right;
+use super::seen::Seen;
 use super::stage::Stage;
-use super::watch::Seen;
 use crate::calls::{CallError, call, find, in_background};
 use crate::names;
 
@@ -163,7 +163,7 @@ impl Shared {
     ) -> Result<bool, CallError> {
         let Some(name) = map.name else { return Ok(false) };
         let made = map.creation_timestamp.map_or(0, |time| time.0.as_second());
-        let age = u64::try_from(self.now().saturating_sub(made));
+        let age = u64::try_from(self.now_seconds().saturating_sub(made));
         if age.is_ok_and(|age| age < old.as_secs()) {
             return Ok(true);
         }
@@ -190,7 +190,7 @@ pub(crate) fn config_map(agent: &PackedAgent) -> Result<ConfigMap, CallError> {
     let labels = json!({names::MANAGED_BY.0: names::MANAGED_BY.1, names::KEEPS: KEEPS_AGENT});
     let map = json!({"metadata": {"name": name, "labels": labels}, "immutable": true});
     let mut map: ConfigMap =
-        serde_json::from_value(map).map_err(|error| CallError::Refused(error.to_string()))?;
+        serde_json::from_value(map).map_err(|error| CallError::Unsent(error.to_string()))?;
     let content = ByteString(agent.content().to_vec());
     map.binary_data = Some([(AGENT_KEY.to_owned(), content)].into());
     Ok(map)
@@ -213,7 +213,7 @@ pub(crate) async fn make(
     };
     match found.binary_data.as_ref().is_some_and(same) {
         true => Ok(()),
-        false => Err(CallError::Refused(format!(
+        false => Err(CallError::Hindered(format!(
             "the ConfigMap {name} holds something else than the agent of that name: delete it"
         ))),
     }

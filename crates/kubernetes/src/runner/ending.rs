@@ -11,10 +11,9 @@ use serde_json::{Value, json};
 
 use super::manifest::{FENCED, RELEASED};
 use super::places::Right;
-use super::seen::{Fence, Presence, SeenJob, SeenPod};
+use super::seen::{Fence, Presence, Seen, SeenJob, SeenPod};
 use super::stage::Stage;
-use super::standing::{Standing, taken};
-use super::watch::Seen;
+use super::standing::{Standing, why_to_fence};
 use super::{CHANGED, Shared};
 use crate::calls::{self, CallError, call, find, in_background, only};
 use crate::conditions::JobEnd;
@@ -23,7 +22,7 @@ use crate::conditions::JobEnd;
 const SWEEP: Duration = Duration::from_secs(30);
 /// How long a pod may take to go, beside the grace of its broker: of one without a node the collector of pods sees to
 /// that, from Kubernetes 1.26 on, which looks each 20 s.
-const OVER: Duration = Duration::from_secs(45);
+const GONE_WITHIN: Duration = Duration::from_secs(45);
 /// How long a pod is waited for that is about to begin.
 const BEGUN: Duration = Duration::from_secs(10);
 /// How long a question may take that only makes a message better.
@@ -34,11 +33,11 @@ impl Shared {
     /// second time: the Job is fenced off before that one's broker has begun.
     pub(super) fn guard(self: Arc<Self>, run: &RunName) {
         let seen = self.known.get(run);
-        for pod in seconds(&seen, self.now()) {
+        for pod in seconds(&seen, self.now_seconds()) {
             let shared = Arc::clone(&self);
             tokio::spawn(async move { shared.strike(&pod).await });
         }
-        if seen.job.as_ref().is_some_and(|job| taken(job, &seen.pods, self.now()).is_some()) {
+        if why_to_fence(&seen, self.now_seconds()).is_some() {
             let run = run.clone();
             tokio::spawn(async move {
                 if let Err(error) = self.fence_taken(&run).await {
@@ -51,9 +50,9 @@ impl Shared {
     /// The same of what a list was without, which may have been an old one: asked for before anything is done.
     pub(super) fn guard_after_a_list(self: Arc<Self>, run: &RunName) {
         let seen = self.known.get(run);
-        let is_taken =
-            seen.job.as_ref().is_some_and(|job| taken(job, &seen.pods, self.now()).is_some());
-        if !is_taken && seconds(&seen, self.now()).is_empty() {
+        if why_to_fence(&seen, self.now_seconds()).is_none()
+            && seconds(&seen, self.now_seconds()).is_empty()
+        {
             return;
         }
         let run = run.clone();
@@ -87,10 +86,10 @@ impl Shared {
             Some(job) if !by_force => self.namespace_goes(&job.namespace).await,
             _ => None,
         };
-        let seen = self.known.get(run);
-        let taken = seen.job.as_ref().and_then(|job| taken(job, &seen.pods, self.now()));
-        let Some(why) = taken.map(|taken| why.unwrap_or(taken)) else { return Ok(()) };
-        self.fence(run, &Fence::Lost(why)).await
+        let Some(known) = why_to_fence(&self.known.get(run), self.now_seconds()) else {
+            return Ok(());
+        };
+        self.fence(run, &Fence::Lost(why.unwrap_or(known))).await
     }
 
     /// Says so if a namespace is being deleted, with all that is in it.
@@ -223,7 +222,7 @@ impl Shared {
             return Ok(());
         }
         self.followed.end(name);
-        if matches!(self.standing(&seen), Standing::Going { .. } | Standing::ToEnd(_)) {
+        if self.standing(&seen).goes_on() {
             match self.fence(name, &Fence::Cancelled).await {
                 // Nothing would be heard of its end.
                 Err(error) if self.goes_with_it(&job.namespace, &error) => {
@@ -244,7 +243,8 @@ impl Shared {
         if kept <= self.linger {
             return self.let_go(job).await;
         }
-        let until = self.now().saturating_add(i64::try_from(kept.as_secs()).unwrap_or(i64::MAX));
+        let until =
+            self.now_seconds().saturating_add(i64::try_from(kept.as_secs()).unwrap_or(i64::MAX));
         let patch = Patch::Merge(json!({
             "metadata": {"annotations": {RELEASED: until.to_string()}},
             "spec": {"parallelism": 0},
@@ -268,7 +268,7 @@ impl Shared {
             self.take_back(&job.namespace, &job.run).await?;
         }
         let linger = i64::try_from(self.linger.as_secs()).unwrap_or(i64::MAX);
-        let until = self.now().saturating_add(linger);
+        let until = self.now_seconds().saturating_add(linger);
         self.until(&job.run, until);
         Ok(())
     }
@@ -285,12 +285,9 @@ impl Shared {
     /// Waits for the end of a run that was fenced off.
     async fn until_over(&self, name: &RunName) -> Result<(), CallError> {
         let periods = self.periods(self.known.get(name).job.as_ref());
-        let patience = Duration::from_secs(periods.grace).saturating_add(OVER);
+        let patience = Duration::from_secs(periods.grace).saturating_add(GONE_WITHIN);
         let over = async {
-            let goes_on = |seen: &Seen| {
-                matches!(self.standing(seen), Standing::Going { .. } | Standing::ToEnd(_))
-            };
-            while goes_on(&self.known.get(name)) {
+            while self.standing(&self.known.get(name)).goes_on() {
                 self.known.changed(name, CHANGED, |_| false).await;
                 self.remind(&self.known.get(name)).await?;
             }
@@ -355,12 +352,12 @@ impl Shared {
             tokio::time::sleep(SWEEP.min(self.linger.max(Duration::from_secs(1)))).await;
             self.sweep_agents().await;
             for job in self.known.jobs() {
-                if job.unsure && self.find(&job.run).await.is_err() {
+                if job.unsure && self.make_known(&job.run).await.is_err() {
                     continue;
                 }
                 // Of a question for the catalog nobody knows who asked it, and may be gone.
                 let until = job.released.or(job.until.filter(|_| job.record.is_none()));
-                if until.is_some_and(|until| until <= self.now())
+                if until.is_some_and(|until| until <= self.now_seconds())
                     && !job.is_leaving()
                     && let Err(error) = self.delete(&job).await
                 {
@@ -381,8 +378,7 @@ pub(super) fn was_forced(pod: &SeenPod) -> bool {
 /// without a node waits for the first to be gone, and would be followed by another.
 pub(super) fn seconds(seen: &Seen, now: i64) -> Vec<SeenPod> {
     let lost = |job: &SeenJob| matches!(job.fenced, Some(Fence::Lost(_))) && job.released.is_none();
-    let closed =
-        seen.job.as_ref().is_some_and(|job| lost(job) || taken(job, &seen.pods, now).is_some());
+    let closed = seen.job.as_ref().is_some_and(lost) || why_to_fence(seen, now).is_some();
     let first = seen.pods.first().filter(|_| closed);
     let leaves = first.is_some_and(|pod| pod.gone || pod.deletion.is_some());
     let is_gone = first.is_some_and(|pod| pod.gone);

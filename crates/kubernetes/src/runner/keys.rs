@@ -85,8 +85,21 @@ impl Keys {
         Arc::clone(&self.known.read().unwrap_or_else(PoisonError::into_inner).all)
     }
 
-    /// Reads them again: another replica may have made a new one.
-    pub(crate) async fn reload(&self) -> Result<(), KeyError> {
+    /// What is opened with the keys; if one is missing, once more after they were read again: another replica may have made
+    /// a new one.
+    pub(crate) async fn opened<T>(
+        &self,
+        open: impl Fn(&KeySet) -> Result<T, agent::Error>,
+    ) -> Result<Result<T, agent::Error>, KeyError> {
+        let opened = open(&self.all());
+        if !matches!(opened, Err(agent::Error::UnknownKey(_))) {
+            return Ok(opened);
+        }
+        self.reload().await?;
+        Ok(open(&self.all()))
+    }
+
+    async fn reload(&self) -> Result<(), KeyError> {
         let known = read(&self.name, &self.whole().await?)?;
         *self.known.write().unwrap_or_else(PoisonError::into_inner) = known;
         Ok(())
@@ -127,7 +140,7 @@ impl Keys {
     /// The API server's time: a replica whose clock is ahead would make key after key, of which each lets one before go that
     /// runs are sealed to.
     fn now(&self) -> Timestamp {
-        Timestamp::from_millisecond(self.time.now()).unwrap_or(Timestamp::MAX)
+        Timestamp::from_millisecond(self.time.now_millis()).unwrap_or(Timestamp::MAX)
     }
 
     async fn look(&self, period: Duration) -> Result<(), KeyError> {

@@ -1,27 +1,26 @@
-//! How a run stands: what is known of it, and, where that is not enough, what the API server says now.
+//! How a run stands: what is known of it, and, where that is not enough, what the API server says now; and what is done
+//! about it when it is looked at.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use engine::names::RunName;
-use engine::ports::{RunFailure, RunState, RunnerError};
-use engine::record::Reason;
+use engine::ports::{RunState, RunnerError};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
-use osb::Failure;
 
 use super::places::Right;
-use super::seen::{Fence, Presence, SeenJob, SeenPod};
+use super::seen::{Fence, Presence, Seen, SeenJob, SeenPod};
 use super::standing::{Standing, standing};
-use super::watch::{Seen, Watched as _};
+use super::watch::Watched as _;
 use super::{Shared, ending, manifest};
 use crate::calls::{CallError, find};
 use crate::text::each;
 
 impl Shared {
     /// Looks for a run that is not known of: a watch is behind what others do.
-    pub(super) async fn find(&self, name: &RunName) -> Result<(), RunnerError> {
+    pub(super) async fn make_known(&self, name: &RunName) -> Result<(), RunnerError> {
         if self.known.get(name).job.is_some_and(|job| !job.unsure) {
             return Ok(());
         }
@@ -89,25 +88,25 @@ impl Shared {
 
     /// Whether a namespace that may not be looked into is a further one, and was forbidden for long.
     pub(super) fn note_forbidden(&self, namespace: &str, right: Right, why: &str) -> bool {
-        self.namespaces[0] != namespace && self.places.note_forbidden(namespace, right, why)
+        self.home() != namespace && self.places.note_forbidden(namespace, right, why)
     }
 
     /// The API server's time, in seconds since 1970.
-    pub(super) fn now(&self) -> i64 {
-        self.time.now() / 1000
+    pub(super) fn now_seconds(&self) -> i64 {
+        self.time.now_seconds()
     }
 
     pub(super) fn standing(&self, seen: &Seen) -> Standing {
         let periods = self.periods(seen.job.as_ref());
         let start_timeout = Duration::from_secs(periods.start_timeout);
-        standing(seen, start_timeout, self.now(), self.time.back() / 1000)
+        standing(seen, start_timeout, self.now_seconds(), self.time.back_seconds())
     }
 
     /// What is known of a run; if that is its end, and nothing was reported, as the server has it now: two
     /// watches are not equally quick, and the Job's may say that all is over before the pod's says how. So with one that
     /// is to be ended because it does not begin: a watch whose connection is dead says nothing, for a minute; and with one
     /// that is to be ended because its pod is gone: a list may be older than a pod that was heard of otherwise.
-    pub(super) async fn sure(&self, name: &RunName) -> Result<Seen, CallError> {
+    async fn sure(&self, name: &RunName) -> Result<Seen, CallError> {
         let seen = self.known.get(name);
         let over = |seen: &Seen| {
             matches!(
@@ -129,59 +128,57 @@ impl Shared {
         Ok(seen)
     }
 
-    pub(super) async fn observe(self: &Arc<Self>, name: &RunName) -> Result<RunState, RunnerError> {
+    /// The same, and why its pod does not begin, where that is not known and something it mounts is not there.
+    pub(super) async fn look_at(&self, name: &RunName) -> Result<Seen, CallError> {
+        let seen = self.sure(name).await?;
+        let Some(warning) = self.look_for_mounts(&seen, self.now_seconds()).await else {
+            return Ok(seen);
+        };
+        self.known.warn(warning);
+        Ok(self.known.get(name))
+    }
+
+    /// How a run is, once what keeps it going, or ends it, was done.
+    pub(super) async fn attend(self: &Arc<Self>, name: &RunName) -> Result<RunState, RunnerError> {
         let unavailable = |error: CallError| RunnerError(error.to_string());
-        let mut seen = self.sure(name).await.map_err(unavailable)?;
-        if let Some(warning) = self.look_for_mounts(&seen, self.now()).await {
-            self.known.warn(warning);
-            seen = self.known.get(name);
-        }
-        // Neither keeps from saying how it stands, nor from ending it.
-        for done in [self.mend_agent(&seen).await, self.remind(&seen).await] {
-            done.unwrap_or_else(
-                |error| tracing::warn!(run = %name, %error, "its pod cannot be helped"),
-            );
-        }
-        let failed = |reason, why: &str| {
-            let failure = Failure::failed(why);
-            RunState::Finished(Err(RunFailure::new(reason, failure)))
+        let seen = self.look_at(name).await.map_err(unavailable)?;
+        let standing = self.act(name, &seen).await.map_err(unavailable)?;
+        let state = match (standing.state(), &standing) {
+            (Some(state), _) => state,
+            (None, Standing::Reported(end)) => self.reported(name, &seen, end).await?,
+            (None, _) => RunState::Running { progress: self.progress(name, &seen) },
         };
-        let state = match self.standing(&seen) {
-            Standing::Absent => RunState::Absent,
-            Standing::Going { said: None, broker: true } => {
-                return Ok(RunState::Running { progress: self.progress(name, &seen) });
-            }
-            Standing::Going { said, .. } => return Ok(RunState::Running { progress: said }),
-            Standing::ToEnd(why) => {
-                let fenced = match &why {
-                    Fence::Lost(_) => self.fence_taken(name).await,
-                    why => self.fence(name, why).await,
-                };
-                match fenced {
-                    // As above: then all of it is being ended.
-                    Ok(()) | Err(CallError::Forbidden(_)) => {}
-                    Err(error) => return Err(unavailable(error)),
-                }
-                let (Fence::Lost(why) | Fence::Hopeless(why)) = why else {
-                    return Ok(RunState::Running { progress: None });
-                };
-                return Ok(RunState::Running {
-                    progress: Some(format!("it is being ended: {why}")),
-                });
-            }
-            Standing::Reported(end) => self.reported(name, &seen, &end).await?,
-            Standing::NeverBegan(why) => failed(Reason::NotStarted, &why),
-            Standing::Halted => failed(Reason::Halted, "it was ended before it had done its work"),
-            Standing::TimedOut(said) => {
-                failed(Reason::Timeout, &format!("its time was up: {said}"))
-            }
-            Standing::Lost(why) => RunState::Lost { why },
-        };
-        self.followed.end(name);
+        if !standing.goes_on() {
+            self.followed.end(name);
+        }
         Ok(match state {
             RunState::Lost { why } => RunState::Lost { why: self.why_lost(name, seen, why).await },
             state => state,
         })
+    }
+
+    /// Helps the pods of a run to begin and to end, and fences it off if it has to be ended. Where it stands, by what was
+    /// `seen`.
+    async fn act(&self, name: &RunName, seen: &Seen) -> Result<Standing, CallError> {
+        // Neither keeps from saying how it stands, nor from ending it.
+        for done in [self.mend_agent(seen).await, self.remind(seen).await] {
+            done.unwrap_or_else(
+                |error| tracing::warn!(run = %name, %error, "its pod cannot be helped"),
+            );
+        }
+        let standing = self.standing(seen);
+        if let Standing::ToEnd(why) = &standing {
+            let fenced = match why {
+                Fence::Lost(_) => self.fence_taken(name).await,
+                why => self.fence(name, why).await,
+            };
+            match fenced {
+                // Rights go with their namespace: then all of it is being ended.
+                Ok(()) | Err(CallError::Forbidden(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(standing)
     }
 
     /// Why a run is lost; where its Job was deleted, or its pod by force, with more than that, and the same

@@ -17,7 +17,7 @@ use super::manifest::Manifest;
 use super::seen::SeenJob;
 use crate::calls::{CallError, call, find};
 use crate::lease::Lead;
-use crate::{names, resources};
+use crate::resources;
 
 impl Shared {
     /// Makes the Secret and the Job, the latter while nobody but `lead` may; `Ok` too if the Job is there and not one of
@@ -32,12 +32,8 @@ impl Shared {
         if self.makes_second_pods {
             manifest.keep_alone();
         }
-        let Manifest { mut job, given } = manifest;
-        for labels in ["/metadata/labels", "/spec/template/metadata/labels"] {
-            if let Some(labels) = job.pointer_mut(labels).and_then(Value::as_object_mut) {
-                labels.insert(names::HOME.to_owned(), json!(self.namespaces[0]));
-            }
-        }
+        manifest.belong_to(self.home());
+        let Manifest { job, given } = manifest;
         let job: Job = serde_json::from_value(job)
             .map_err(|error| StartError::Permanent(error.to_string()))?;
         let noted = |error: CallError| {
@@ -74,7 +70,7 @@ impl Shared {
                 let found = find(self.texts::<Job>(namespace).get(name.as_str()))
                     .await
                     .map_err(|error| refused("the Job", error))?;
-                self.taken(found.as_ref().and_then(SeenJob::of_text)).await?;
+                self.take_over(found.as_ref().and_then(SeenJob::of_text)).await?;
                 self.note_made(name, namespace, gave);
             }
             Err(error) => return Err(refused("the Job", noted(error))),
@@ -92,13 +88,13 @@ impl Shared {
 
     /// Where making a run is forbidden, nothing was made.
     fn note(&self, run: &RunName, namespace: &str, error: &CallError) {
-        if matches!(error, CallError::Forbidden(_)) && namespace != self.namespaces[0] {
+        if matches!(error, CallError::Forbidden(_)) && namespace != self.home() {
             self.places.refuse(run, namespace);
         }
     }
 
     /// `Ok` if the Job that has the name is that of the run, and not one of a former life.
-    pub(super) async fn taken(&self, found: Option<SeenJob>) -> Result<(), StartError> {
+    pub(super) async fn take_over(&self, found: Option<SeenJob>) -> Result<(), StartError> {
         if let Some(job) = found {
             if job.released.is_none() {
                 self.known.learn(job);
@@ -118,7 +114,7 @@ impl Shared {
         namespace: &str,
         manifest: &Manifest,
     ) -> Result<Option<SeenJob>, StartError> {
-        if self.namespaces.len() == 1 {
+        if self.further().is_empty() {
             return Ok(None);
         }
         // A watch that is dead is begun anew after a minute.
@@ -127,7 +123,7 @@ impl Shared {
             Some(job) if !job.is_deleted() && !job.unsure => Some(job),
             _ if is_new => {
                 // Where it may not be looked any more, nothing of ours can be known to be.
-                let found = self.find_job_where(name, |place, _| place != self.namespaces[0]);
+                let found = self.find_job_where(name, |place, _| place != self.home());
                 found.await.map_err(|error| refused("the Job", error))?
             }
             _ => None,
@@ -135,7 +131,7 @@ impl Shared {
         if found.is_none() && is_new && !manifest.given.is_empty() {
             // Whoever led may have been ended between what it gave there and the Job. Of what is at home, a record's resource
             // is the owner.
-            for further in self.namespaces[1..].iter().filter(|further| *further != namespace) {
+            for further in self.further().iter().filter(|further| *further != namespace) {
                 match self.take_back(further, name).await {
                     Ok(()) | Err(CallError::Forbidden(_)) => {}
                     Err(error) => return Err(refused("what it was given", error)),
@@ -157,7 +153,7 @@ impl Shared {
             .map(|(key, bytes)| ((*key).to_owned(), json!(BASE64.encode(bytes))))
             .collect();
         // An owner is of the same namespace: elsewhere it would be taken for one that is gone.
-        let owner = self.owner(job).filter(|_| self.namespaces[0] == namespace);
+        let owner = self.owner(job).filter(|_| self.home() == namespace);
         let secret = json!({
             "metadata": {
                 "name": name.as_str(),
@@ -167,8 +163,8 @@ impl Shared {
             "immutable": true,
             "data": data,
         });
-        let secret: Secret = serde_json::from_value(secret)
-            .map_err(|error| CallError::Refused(error.to_string()))?;
+        let secret: Secret =
+            serde_json::from_value(secret).map_err(|error| CallError::Unsent(error.to_string()))?;
         let secrets = self.secrets(namespace);
         match call(secrets.create(&PostParams::default(), &secret)).await {
             Ok(_) => Ok(()),

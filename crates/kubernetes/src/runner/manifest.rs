@@ -67,6 +67,16 @@ impl Manifest {
         let pod = &mut self.job["spec"]["template"]["spec"];
         pod["affinity"] = alone(&run, Some(pod["affinity"].take()));
     }
+
+    /// The Job and its pod are of the group whose home this is: another of the same name may have its own in the same
+    /// namespace.
+    pub(super) fn belong_to(&mut self, home: &str) {
+        for labels in ["/metadata/labels", "/spec/template/metadata/labels"] {
+            if let Some(labels) = self.job.pointer_mut(labels).and_then(Value::as_object_mut) {
+                labels.insert(names::HOME.to_owned(), json!(home));
+            }
+        }
+    }
 }
 
 /// Of a run.

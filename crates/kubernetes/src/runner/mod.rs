@@ -57,9 +57,9 @@ use self::keys::Keys;
 use self::mounts::Mounts;
 use self::places::{Places, Right};
 use self::progress::Followed;
-use self::seen::{Fence, Periods, SeenJob, SeenPod};
+use self::seen::{Fence, Periods, Seen, SeenJob, SeenPod};
 pub use self::settings::{JobSettings, PodPolicy};
-use self::watch::{KnownRuns, Seen};
+use self::watch::KnownRuns;
 use crate::brokers::{Brokers, Nobody};
 use crate::calls::{Again, call, watching};
 use crate::lease::Lead;
@@ -281,19 +281,19 @@ impl Runner for JobRunner {
         let manifest = manifest::of_run(&settings, &key, &settings.in_time(run))?;
         let place = &settings.namespace;
         if let Some(job) = self.shared.made_elsewhere(&run.name, place, &manifest).await? {
-            return self.shared.taken(Some(job)).await;
+            return self.shared.take_over(Some(job)).await;
         }
         let lead = self.shared.lead.get();
         self.shared.make(&run.name, &settings.namespace, manifest, lead).await
     }
 
     async fn observe(&self, name: &RunName) -> Result<RunState, RunnerError> {
-        self.shared.find(name).await?;
-        self.shared.observe(name).await
+        self.shared.make_known(name).await?;
+        self.shared.attend(name).await
     }
 
     async fn glance(&self, name: &RunName) -> Result<RunState, RunnerError> {
-        self.shared.observe(name).await
+        self.shared.attend(name).await
     }
 
     async fn changed(&self, name: &RunName) {
@@ -307,7 +307,7 @@ impl Runner for JobRunner {
     }
 
     async fn cancel(&self, name: &RunName) -> Result<(), RunnerError> {
-        self.shared.find(name).await?;
+        self.shared.make_known(name).await?;
         let fenced = self.shared.fence(name, &Fence::Cancelled).await;
         fenced.map_err(|error| RunnerError(error.to_string()))
     }
@@ -325,7 +325,7 @@ impl Runner for JobRunner {
     /// What was given to a run whose Job was never made: the record's resource owns it at home, and nobody elsewhere. Secrets
     /// are not listed.
     fn hides_leftovers(&self) -> bool {
-        self.shared.namespaces.len() > 1
+        !self.shared.further().is_empty()
     }
 
     async fn log(&self, name: &RunName) -> Result<Option<String>, RunnerError> {
@@ -353,6 +353,16 @@ impl Runner for JobRunner {
 }
 
 impl Shared {
+    /// The namespace of what is ours alone, as the keys of reports.
+    fn home(&self) -> &str {
+        &self.namespaces[0]
+    }
+
+    /// The namespaces beside the home where Jobs may be.
+    fn further(&self) -> &[String] {
+        &self.namespaces[1..]
+    }
+
     fn jobs(&self, namespace: &str) -> Api<Job> {
         Api::namespaced(self.client.clone(), namespace)
     }
@@ -398,37 +408,14 @@ impl Shared {
         let selector = format!("{}={},{}", names::BROKER, self.label, manifest::RUN);
         let config = watching().labels(&selector).page_size(PAGE);
         for namespace in &self.namespaces {
-            let (known, space) = (|| Arc::clone(&self.known), || namespace.clone());
-            let jobs = self.texts::<Job>(namespace);
-            let jobs = watcher(jobs, config.clone()).backoff(Again::default());
-            let shared = Arc::downgrade(self);
-            let guard = move |run: &RunName| {
-                if let Some(shared) = shared.upgrade() {
-                    shared.guard(run);
-                }
-            };
-            let shared = Arc::downgrade(self);
-            let after = move |run: &RunName| {
-                if let Some(shared) = shared.upgrade() {
-                    shared.guard_after_a_list(run);
-                }
-            };
-            let again = after.clone();
-            let (shared, place) = (Arc::downgrade(self), namespace.clone());
-            let refused = move |why: &str| {
-                if let Some(shared) = shared.upgrade() {
-                    shared.note_forbidden(&place, Right::Jobs, why);
-                }
-            };
-            let also = refused.clone();
-            let home = || self.namespaces[0].clone();
-            let read = watch::at_home(home(), SeenJob::of_text);
-            let follow = watch::follow(known(), space(), jobs, read, |_| {}, again, also);
+            let jobs = watcher(self.texts::<Job>(namespace), config.clone());
+            let jobs = jobs.backoff(Again::default());
+            let place = || namespace.clone();
+            let follow = watch::follow(Arc::clone(self), place(), jobs, SeenJob::of_text);
             tasks.spawn(vital::task("a watch of Jobs", follow));
-            let pods = self.texts::<Pod>(namespace);
-            let pods = watcher(pods, config.clone()).backoff(Again::default());
-            let read = watch::at_home(home(), SeenPod::of_text);
-            let follow = watch::follow(known(), space(), pods, read, guard, after, refused);
+            let pods = watcher(self.texts::<Pod>(namespace), config.clone());
+            let pods = pods.backoff(Again::default());
+            let follow = watch::follow(Arc::clone(self), place(), pods, SeenPod::of_text);
             tasks.spawn(vital::task("a watch of pods", follow));
         }
     }

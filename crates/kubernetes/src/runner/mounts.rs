@@ -13,9 +13,8 @@ use tokio::sync::Mutex;
 
 use super::Shared;
 use super::manifest::RUN;
-use super::seen::Warning;
+use super::seen::{Seen, Warning};
 use super::stage::Stage;
-use super::watch::Seen;
 use crate::calls::{CallError, find};
 
 /// How long a pod may take to begin before something is looked for, in seconds.

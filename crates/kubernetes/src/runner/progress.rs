@@ -16,7 +16,7 @@ use tokio::task::AbortHandle;
 
 use super::Shared;
 use super::manifest::BROKER_CONTAINER;
-use super::watch::Seen;
+use super::seen::Seen;
 
 /// How many lines of a log are looked through at first.
 const TAIL: i64 = 200;

@@ -3,9 +3,8 @@
 use kube::api::DeleteParams;
 
 use super::Shared;
-use super::seen::SeenPod;
+use super::seen::{Seen, SeenPod};
 use super::stage::Stage;
-use super::watch::Seen;
 use crate::calls::{self, CallError};
 
 /// How long after its time a pod may still be there, in seconds.
@@ -18,7 +17,9 @@ impl Shared {
     /// has ended, and leaves it alone until the pod changes: it is deleted again.
     pub(super) async fn remind(&self, seen: &Seen) -> Result<(), CallError> {
         for pod in &seen.pods {
-            let Some(grace) = reminder(pod, self.now(), self.forgets_pods) else { continue };
+            let Some(grace) = reminder(pod, self.now_seconds(), self.forgets_pods) else {
+                continue;
+            };
             let params =
                 DeleteParams { grace_period_seconds: Some(grace), ..DeleteParams::default() };
             match calls::delete(&self.pods(&pod.namespace), &pod.name, &params).await {

@@ -9,10 +9,9 @@ use kube::api::LogParams;
 use osb::{Failure, Output};
 
 use super::manifest::BROKER_CONTAINER;
-use super::seen::{Fence, SeenPod};
+use super::seen::{Fence, Seen, SeenPod};
 use super::stage::End;
 use super::standing::{Standing, reported, taken_away};
-use super::watch::Seen;
 use super::{CHANGED, Shared};
 use crate::calls::{self, CallError, there};
 use crate::names;
@@ -37,7 +36,7 @@ impl Shared {
             Err(Untold::Ever(why)) => return Ok(RunState::Lost { why }),
         };
         Ok(match report.answer {
-            Answer::Work(result) => meant(result, seen, end, self.now()),
+            Answer::Work(result) => meant(result, seen, end, self.now_seconds()),
             Answer::Offer(_) => RunState::Lost { why: "it answered another question".to_owned() },
         })
     }
@@ -50,7 +49,6 @@ impl Shared {
         end: &End,
     ) -> Result<Result<Report, Untold>, RunnerError> {
         let message = end.message.as_deref().unwrap_or_default();
-        let unavailable = |error: &dyn std::fmt::Display| RunnerError(error.to_string());
         let sealed = match Message::parse(message) {
             Ok(Message::Sealed(sealed)) => sealed,
             Ok(Message::Logged(logged)) => {
@@ -77,11 +75,8 @@ impl Shared {
             }
             Err(error) => return Ok(Err(Untold::Ever(error.to_string()))),
         };
-        let mut opened = sealed.report(&self.keys.all(), name.as_str());
-        if matches!(opened, Err(agent::Error::UnknownKey(_))) {
-            self.keys.reload().await.map_err(|error| unavailable(&error))?;
-            opened = sealed.report(&self.keys.all(), name.as_str());
-        }
+        let opened = self.keys.opened(|keys| sealed.report(keys, name.as_str())).await;
+        let opened = opened.map_err(|error| RunnerError(error.to_string()))?;
         Ok(opened.map_err(|error| Untold::Ever(error.to_string())))
     }
 
@@ -93,9 +88,9 @@ impl Shared {
         end: &End,
         error: &CallError,
     ) -> Result<Untold, RunnerError> {
-        let back = self.time.back() / 1000;
+        let back = self.time.back_seconds();
         let since = end.at.map_or(back, |at| at.max(back));
-        let untold = unread(error, self.now().saturating_sub(since));
+        let untold = unread(error, self.now_seconds().saturating_sub(since));
         if matches!(untold, Untold::Ever(_)) {
             match self.look_up(name).await {
                 // Rights go with their namespace.
@@ -115,12 +110,8 @@ impl Shared {
         let failed = |reason, why: String| RunFailure::new(reason, Failure::failed(why));
         let mut told = None;
         loop {
-            let sure = self.sure(name).await;
-            let mut seen = sure.map_err(|error| failed(Reason::Lost, error.to_string()))?;
-            if let Some(warning) = self.look_for_mounts(&seen, self.now()).await {
-                self.known.warn(warning);
-                seen = self.known.get(name);
-            }
+            let seen = self.look_at(name).await;
+            let seen = seen.map_err(|error| failed(Reason::Lost, error.to_string()))?;
             let why = match self.standing(&seen) {
                 Standing::Going { said, .. } => {
                     if !waits(said.as_deref()) {
@@ -169,11 +160,11 @@ impl Shared {
             for namespace in &self.namespaces {
                 let pods = self.texts::<Pod>(namespace);
                 let of = kube::api::ListParams::default().labels(&selector);
-                let home = self.namespaces[0].clone();
+                let home = self.home().to_owned();
                 let read = super::watch::at_home(home, super::seen::SeenPod::of_text);
                 let found = match there(each(&pods, of, read).await) {
                     // There is none that could be read.
-                    Err(CallError::Forbidden(_)) if *namespace != self.namespaces[0] => None,
+                    Err(CallError::Forbidden(_)) if namespace != self.home() => None,
                     found => found?,
                 };
                 seen.pods.extend(found.into_iter().flatten());

@@ -2,7 +2,7 @@
 
 use engine::names::RunName;
 use engine::record::Key;
-use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::batch::v1::{Job, JobCondition};
 use k8s_openapi::api::core::v1::{Event, Pod};
 use osb::{BindingId, InstanceId};
 use serde::{Deserialize, Serialize};
@@ -11,13 +11,20 @@ use super::manifest::{BINDING_ID, FENCED, GIVEN, INSTANCE_ID, KEPT, PROGRESS, RE
 use super::mounts::{Need, needs};
 use super::settings::JobSettings;
 use super::stage::{End, Stage, Waits, is_installed, leaving, stage};
-use crate::conditions::JobEnd;
+use crate::conditions::{DEADLINE_EXCEEDED, JobEnd, job_condition};
 use crate::nodes::{is_silent, is_unheard};
 use crate::text::Text;
 use crate::warnings::{MOUNTS, Warned};
 
-/// Why Kubernetes gives up a Job whose time is up.
-const OVER: &str = "DeadlineExceeded";
+/// What is known of a run.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Seen {
+    pub(super) job: Option<SeenJob>,
+    /// The oldest first: the others stand in for it.
+    pub(super) pods: Vec<SeenPod>,
+    /// The last.
+    pub(super) warning: Option<Warning>,
+}
 
 /// Of a Job.
 #[derive(Debug, Clone, PartialEq)]
@@ -151,6 +158,29 @@ pub(super) struct Warning {
     vague: bool,
 }
 
+impl Seen {
+    /// Whether nothing of it is worth knowing any more.
+    pub(super) fn is_over(&self) -> bool {
+        let unneeded = match &self.job {
+            None => true,
+            Some(job) => job.released.is_some() && job.unsure,
+        };
+        unneeded && self.pods.iter().all(|pod| pod.gone)
+    }
+
+    /// Whether nothing more will be printed.
+    pub(super) fn is_quiet(&self) -> bool {
+        let goes_on =
+            |pod: &SeenPod| !pod.gone && matches!(pod.stage, Stage::Waiting(_) | Stage::Running);
+        !self.pods.iter().any(goes_on)
+    }
+
+    /// Whether its Job was there, and is not any more.
+    pub(super) fn is_deleted(&self) -> bool {
+        self.job.as_ref().is_some_and(SeenJob::is_deleted)
+    }
+}
+
 impl SeenJob {
     /// Of one as it came; however large it is, it is there.
     pub(super) fn of_text(job: &Text<Job>) -> Option<Self> {
@@ -165,12 +195,10 @@ impl SeenJob {
         let instance = annotation(INSTANCE_ID).and_then(|id| InstanceId::new(id).ok());
         let binding = annotation(BINDING_ID).and_then(|id| BindingId::new(id).ok());
         let record = instance.map(|instance| Key::of(instance, binding));
-        let condition = |type_: &str| {
-            let conditions = job.status.as_ref()?.conditions.as_ref()?;
-            conditions.iter().find(|it| it.type_ == type_ && it.status == "True")
-        };
+        let condition = |type_| job_condition(job, type_);
+        let is_over_time = |it: &&JobCondition| it.reason.as_deref() == Some(DEADLINE_EXCEEDED);
         // From 1.31 on it has failed only when all of its pods have ended; that its time is up is said before.
-        let target = || condition("FailureTarget").filter(|it| it.reason.as_deref() == Some(OVER));
+        let target = || condition("FailureTarget").filter(is_over_time);
         let failed = condition("Failed").or_else(target).map(JobEnd::failed);
         let complete = || condition("Complete").map(|_| JobEnd::Complete);
         let presence = match metadata.deletion_timestamp {
@@ -234,7 +262,9 @@ impl SeenJob {
     /// What Kubernetes says, if it gave the Job up because its time is up.
     pub(super) fn over_time(&self) -> Option<&str> {
         match &self.end {
-            Some(JobEnd::Failed { reason, message, .. }) if reason == OVER => Some(message),
+            Some(JobEnd::Failed { reason, message, .. }) if reason == DEADLINE_EXCEEDED => {
+                Some(message)
+            }
             _ => None,
         }
     }

@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
-use super::seen::{Fence, SeenJob, SeenPod, Warning};
+use engine::ports::{RunFailure, RunState};
+use engine::record::Reason;
+use osb::Failure;
+
+use super::seen::{Fence, Seen, SeenJob, SeenPod, Warning};
 use super::stage::{End, Stage, UNKNOWN, Waits};
-use super::watch::Seen;
 use crate::conditions::JobEnd;
 use crate::nodes::{self, MAKES, UNHEARD};
 
@@ -36,6 +39,34 @@ pub(super) enum Standing {
     Lost(String),
 }
 
+impl Standing {
+    /// What that says of the run; `None` where there is more to be read: a report, or how far its broker is.
+    pub(super) fn state(&self) -> Option<RunState> {
+        let running = |progress| RunState::Running { progress };
+        let failed = |reason, why: &str| {
+            RunState::Finished(Err(RunFailure::new(reason, Failure::failed(why))))
+        };
+        Some(match self {
+            Self::Reported(_) | Self::Going { said: None, broker: true } => return None,
+            Self::Absent => RunState::Absent,
+            Self::Going { said, .. } => running(said.clone()),
+            Self::ToEnd(Fence::Cancelled) => running(None),
+            Self::ToEnd(Fence::Lost(why) | Fence::Hopeless(why)) => {
+                running(Some(format!("it is being ended: {why}")))
+            }
+            Self::NeverBegan(why) => failed(Reason::NotStarted, why),
+            Self::Halted => failed(Reason::Halted, "it was ended before it had done its work"),
+            Self::TimedOut(said) => failed(Reason::Timeout, &format!("its time was up: {said}")),
+            Self::Lost(why) => RunState::Lost { why: why.clone() },
+        })
+    }
+
+    /// Whether the run is not over.
+    pub(super) fn goes_on(&self) -> bool {
+        matches!(self, Self::Going { .. } | Self::ToEnd(_))
+    }
+}
+
 /// Decides; `now` is in seconds since 1970, as is `back`: since when the API server answers. Before that nobody could
 /// make a pod, or say that one had begun or ended.
 pub(super) fn standing(seen: &Seen, start_timeout: Duration, now: i64, back: i64) -> Standing {
@@ -50,7 +81,7 @@ pub(super) fn standing(seen: &Seen, start_timeout: Duration, now: i64, back: i64
     if let Some(why) = &job.fenced {
         return fenced(why, pods, alive);
     }
-    if let Some(why) = taken(job, pods, now) {
+    if let Some(why) = why_to_fence(seen, now) {
         return Standing::ToEnd(Fence::Lost(why));
     }
     if let Some(said) = job.over_time() {
@@ -79,9 +110,11 @@ pub(super) fn standing(seen: &Seen, start_timeout: Duration, now: i64, back: i64
     }
 }
 
-/// Why the pods of a Job have to be ended, because one was taken away: servers before 1.29 make another in
+/// Why the pods of a run have to be ended, because one was taken away: servers before 1.29 make another in
 /// its place, which would do the work a second time. Says so again until the Job is known to be fenced off.
-pub(super) fn taken(job: &SeenJob, pods: &[SeenPod], now: i64) -> Option<String> {
+pub(super) fn why_to_fence(seen: &Seen, now: i64) -> Option<String> {
+    let Seen { job, pods, .. } = seen;
+    let job = job.as_ref()?;
     let closed = job.fenced.is_some() || job.released.is_some() || job.end.is_some();
     // The Job's time is up: that is why its pods go.
     if closed || job.is_leaving() || job.goes_over_time(now) {

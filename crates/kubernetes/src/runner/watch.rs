@@ -15,8 +15,9 @@ use kube::Resource;
 use kube::runtime::watcher::{self, Event};
 use tokio::sync::{Notify, watch};
 
-use super::seen::{Presence, SeenJob, SeenPod, Warning};
-use super::stage::Stage;
+use super::Shared;
+use super::places::Right;
+use super::seen::{Presence, Seen, SeenJob, SeenPod, Warning};
 use crate::calls::is_forbidden;
 use crate::names;
 use crate::text::Text;
@@ -46,16 +47,6 @@ struct Table {
     deleted: VecDeque<RunName>,
 }
 
-/// What is known of a run.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Seen {
-    pub(super) job: Option<SeenJob>,
-    /// The oldest first: the others stand in for it.
-    pub(super) pods: Vec<SeenPod>,
-    /// The last.
-    pub(super) warning: Option<Warning>,
-}
-
 /// One of the two things that are watched.
 pub(super) trait Watched: Sized {
     const KIND: &'static str;
@@ -68,6 +59,8 @@ pub(super) trait Watched: Sized {
     fn forget(self, seen: &mut Seen);
     /// A list of a namespace has no others than these.
     fn keep(seen: &mut Seen, namespace: &str, uids: &[String]);
+    /// Does at once what cannot wait, when one of a run was made, changed or removed.
+    fn heard(shared: &Arc<Shared>, run: &RunName);
 }
 
 impl Watched for SeenJob {
@@ -108,6 +101,8 @@ impl Watched for SeenJob {
             job.unsure = !job.is_deleted() && !uids.contains(&job.uid);
         }
     }
+
+    fn heard(_: &Arc<Shared>, _: &RunName) {}
 }
 
 impl Watched for SeenPod {
@@ -142,27 +137,9 @@ impl Watched for SeenPod {
         let pods = seen.pods.iter_mut().filter(|pod| pod.namespace == namespace);
         pods.for_each(|pod| pod.gone |= !uids.contains(&pod.uid));
     }
-}
 
-impl Seen {
-    /// Whether nothing of it is worth knowing any more.
-    fn is_over(&self) -> bool {
-        let unneeded = match &self.job {
-            None => true,
-            Some(job) => job.released.is_some() && job.unsure,
-        };
-        unneeded && self.pods.iter().all(|pod| pod.gone)
-    }
-
-    /// Whether nothing more will be printed.
-    pub(super) fn is_quiet(&self) -> bool {
-        let goes_on =
-            |pod: &SeenPod| !pod.gone && matches!(pod.stage, Stage::Waiting(_) | Stage::Running);
-        !self.pods.iter().any(goes_on)
-    }
-
-    fn is_deleted(&self) -> bool {
-        self.job.as_ref().is_some_and(SeenJob::is_deleted)
+    fn heard(shared: &Arc<Shared>, run: &RunName) {
+        Arc::clone(shared).guard(run);
     }
 }
 
@@ -291,8 +268,8 @@ impl KnownRuns {
         within: Duration,
         new: impl Fn(&Seen) -> bool,
     ) {
-        let waits = Waits::new(self, run);
-        let notified = waits.notify.notified();
+        let waiter = Waiter::new(self, run);
+        let notified = waiter.notify.notified();
         pin_mut!(notified);
         notified.as_mut().enable();
         if !new(&self.get(run)) {
@@ -302,13 +279,13 @@ impl KnownRuns {
 }
 
 /// One that waits, until it is dropped: whoever waits for something else besides may do that at any time.
-struct Waits<'k> {
+struct Waiter<'k> {
     known: &'k KnownRuns,
     run: &'k RunName,
     notify: Arc<Notify>,
 }
 
-impl<'k> Waits<'k> {
+impl<'k> Waiter<'k> {
     fn new(known: &'k KnownRuns, run: &'k RunName) -> Self {
         let mut waiting = known.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         let notify = Arc::clone(waiting.entry(run.clone()).or_default());
@@ -317,7 +294,7 @@ impl<'k> Waits<'k> {
     }
 }
 
-impl Drop for Waits<'_> {
+impl Drop for Waiter<'_> {
     fn drop(&mut self) {
         let mut waiting = self.known.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         // Ours and the table's.
@@ -347,17 +324,15 @@ pub(super) fn at_home<K: Resource, W>(
     move |object| names::is_at_home(object.meta(), &home).then(|| read(object)).flatten()
 }
 
-/// Follows one kind in a namespace for ever; `then` is told what has changed, `after` what a list may have missed, and
-/// `refused` each time that it is forbidden. To be spawned; ends when it is dropped.
-pub(super) async fn follow<K, W: Watched>(
-    known: Arc<KnownRuns>,
+/// Follows one kind in a namespace for ever. To be spawned; ends when it is dropped.
+pub(super) async fn follow<K: Resource, W: Watched>(
+    shared: Arc<Shared>,
     namespace: String,
     stream: impl Stream<Item = Result<Event<K>, watcher::Error>>,
     read: impl Fn(&K) -> Option<W>,
-    then: impl Fn(&RunName),
-    after: impl Fn(&RunName),
-    refused: impl Fn(&str),
 ) {
+    let known = &shared.known;
+    let read = at_home(shared.home().to_owned(), read);
     let mut listing: Vec<String> = Vec::new();
     pin_mut!(stream);
     while let Some(event) = stream.next().await {
@@ -366,7 +341,7 @@ pub(super) async fn follow<K, W: Watched>(
                 let Some(watched) = read(&object) else { continue };
                 let run = watched.run().clone();
                 known.learn(watched);
-                then(&run);
+                W::heard(&shared, &run);
             }
             Ok(Event::InitApply(object)) => {
                 if let Some(watched) = read(&object) {
@@ -378,14 +353,18 @@ pub(super) async fn follow<K, W: Watched>(
                 let Some(watched) = read(&object) else { continue };
                 let run = watched.run().clone();
                 known.forget(watched);
-                then(&run);
+                W::heard(&shared, &run);
             }
             Ok(Event::Init) => listing.clear(),
-            Ok(Event::InitDone) => known.finish::<W>(&namespace, &listing).iter().for_each(&after),
+            Ok(Event::InitDone) => {
+                for run in known.finish::<W>(&namespace, &listing) {
+                    Arc::clone(&shared).guard_after_a_list(&run);
+                }
+            }
             Err(error) => {
                 let is_forbidden = is_forbidden(&error);
                 if is_forbidden {
-                    refused(&error.to_string());
+                    shared.note_forbidden(&namespace, Right::Jobs, &error.to_string());
                 }
                 // Asked again each few seconds; that it is forbidden is said once.
                 if !(is_forbidden && known.refuse(&namespace)) {

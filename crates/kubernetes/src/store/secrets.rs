@@ -306,7 +306,7 @@ impl RecordApi {
             "metadata": {"name": secret, "labels": labels, "ownerReferences": [owner]},
             "data": data,
         }))
-        .map_err(|error| CallError::Refused(error.to_string()))?;
+        .map_err(|error| CallError::Unsent(error.to_string()))?;
         match call(self.secrets().create(&PostParams::default(), &made)).await {
             Err(CallError::Exists) => {}
             other => return other.map(drop),

@@ -96,7 +96,7 @@ impl RecordApi {
 
     /// The first write of a record: the resource, then what is confidential, which the resource owns.
     async fn make(&self, record: &Record) -> Result<Entry, StoreError> {
-        let begun = waking::now();
+        let begun = waking::uptime();
         let name = self.name(&record.key);
         let kind = Kind::of(&record.key);
         let outgoing = self.outgoing(record, None).await?;
@@ -122,7 +122,7 @@ impl RecordApi {
         let owner = owner(kind, &name, made.metadata.uid.as_deref().unwrap_or_default());
         let kept = self.keep(&name, &outgoing.fresh, &labels, &owner, None).await;
         if let Err(error) = kept {
-            if error.is_refusal() {
+            if error.had_no_effect() {
                 let made = outgoing.entry(record, From::First, &made.metadata);
                 self.take_back(&made).await;
             }
@@ -227,7 +227,7 @@ impl RecordApi {
         if let Err(error) = kept {
             // No write names them: they may be there all the same.
             let fresh = outgoing.fresh.iter().map(|(place, _)| place.clone());
-            self.secrets.spend(&name, fresh.filter(|_| !error.is_refusal()));
+            self.secrets.spend(&name, fresh.filter(|_| !error.had_no_effect()));
             return Err(error.into());
         }
         coming.kept();

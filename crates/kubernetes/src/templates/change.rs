@@ -264,7 +264,7 @@ async fn remove(client: &Client, planned: &Planned, found: &Value) -> Result<(),
 /// Why an object does not become what it is to be.
 pub(super) fn unapplied(error: CallError) -> Trouble {
     match error {
-        CallError::Refused(said) if is_of_shape(&said) => Trouble::Final(said),
+        CallError::Failed(said) if is_of_shape(&said) => Trouble::Final(said),
         CallError::Invalid(said) if said.contains("immutable") => Trouble::Final(format!(
             "{said}: to have it made anew annotate it in the template with {ON_CHANGE}: replace"
         )),
@@ -276,7 +276,7 @@ pub(super) fn unapplied(error: CallError) -> Trouble {
 pub(super) fn cannot_be(error: &CallError) -> bool {
     match error {
         CallError::Invalid(_) => true,
-        CallError::Refused(said) => is_of_shape(said),
+        CallError::Failed(said) => is_of_shape(said),
         _ => false,
     }
 }

@@ -69,8 +69,8 @@ impl Controller {
                 found.ok_or_else(|| Trouble::Passing("its record came and went".to_owned()))
             }
             Err(error @ CallError::Invalid(_)) => Err(Trouble::Final(unable(error))),
-            Err(CallError::Refused(said)) if is_too_large(&said) => {
-                Err(Trouble::Final(unable(CallError::Refused(said))))
+            Err(CallError::Failed(said)) if is_too_large(&said) => {
+                Err(Trouble::Final(unable(CallError::Failed(said))))
             }
             Err(CallError::Conflict | CallError::NotFound) => Err(Trouble::Old),
             Err(error) => {

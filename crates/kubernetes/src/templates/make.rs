@@ -230,7 +230,7 @@ impl Controller {
 
     /// What was not answered may yet be made.
     pub(super) fn note_unanswered(&self, key: &Key, error: &CallError) {
-        if matches!(error, CallError::NoAnswer(_) | CallError::Refused(_)) {
+        if matches!(error, CallError::NoAnswer(_) | CallError::Failed(_)) {
             self.with(key, |work| work.unanswered = Some(Instant::now()));
         }
     }

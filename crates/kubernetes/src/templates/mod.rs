@@ -305,7 +305,7 @@ impl Controller {
     }
 
     fn now(&self) -> jiff::Timestamp {
-        jiff::Timestamp::from_millisecond(self.time.now()).unwrap_or_default()
+        jiff::Timestamp::from_millisecond(self.time.now_millis()).unwrap_or_default()
     }
 
     fn instances(&self, namespace: &str) -> Api<SeenInstance> {

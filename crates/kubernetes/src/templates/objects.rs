@@ -38,7 +38,7 @@ pub(super) async fn answered_whole(
 ) -> Result<Value, CallError> {
     match read(client, request).await? {
         Object { object, is_whole: true } => Ok(object),
-        Object { .. } => Err(CallError::Refused(format!("it {}", Unread::TooDeep))),
+        Object { .. } => Err(CallError::Hindered(format!("it {}", Unread::TooDeep))),
     }
 }
 

@@ -60,9 +60,10 @@ impl From<CallError> for Trouble {
             }
             CallError::Conflict | CallError::Unserved => return Self::Passing(error.to_string()),
             CallError::Exists => return Self::Final(error.to_string()),
-            CallError::Refused(said) if is_too_large(&said) => return Self::Final(said),
+            CallError::Failed(said) if is_too_large(&said) => return Self::Final(said),
             CallError::Overloaded(said)
-            | CallError::Refused(said)
+            | CallError::Failed(said)
+            | CallError::Unsent(said)
             | CallError::NoAnswer(said)
             | CallError::Hindered(said)
             | CallError::Stays(said) => return Self::Passing(said),
@@ -91,7 +92,7 @@ pub(super) fn is_too_large(said: &str) -> bool {
 pub(super) fn written<T>(result: Result<T, CallError>) -> Result<T, Trouble> {
     result.map_err(|error| match error {
         CallError::Conflict | CallError::NotFound => Trouble::Old,
-        CallError::Refused(said) if is_too_large(&said) => Trouble::Final(format!(
+        CallError::Failed(said) if is_too_large(&said) => Trouble::Final(format!(
             "the instance and its status together are larger than the API server keeps: {said}: let its template have \
              fewer objects, or less in them"
         )),

@@ -16,7 +16,7 @@ use crate::text::Text;
 impl Controller {
     /// Has Kubernetes look again at the Jobs of one that it has forgotten. When to look again, if any has a time.
     pub(crate) async fn remind(&self, key: &Key) -> Option<Duration> {
-        let now = i64::try_from(self.now() / 1000).unwrap_or(i64::MAX);
+        let now = i64::try_from(self.now_millis() / 1000).unwrap_or(i64::MAX);
         let timed: Vec<(SeenJob, i64)> = {
             let table = self.table();
             let jobs = table.get(key).into_iter().flat_map(|entry| entry.jobs.values());

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use agent::KeySet;
 use engine::trigger::Outcome;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
@@ -14,7 +15,7 @@ use super::objects::{Kept, kept, merged};
 use super::report::{self, ContainerReport};
 use super::undone::{self, Undone};
 use crate::calls::{self, CallError, call, find};
-use crate::conditions::JobEnd;
+use crate::conditions::{DEADLINE_EXCEEDED, JobEnd};
 use crate::quarks::Controller;
 use crate::quarks::api::noted;
 use crate::quarks::api::output_map::OutputMap;
@@ -23,9 +24,6 @@ use crate::quarks::api::resource::Resource;
 use crate::quarks::state::job::SeenJob;
 use crate::quarks::state::pod::SeenPod;
 use crate::text::{Text, each};
-
-/// Why Kubernetes gives up a Job whose pods go on.
-const DEADLINE: &str = "DeadlineExceeded";
 
 impl Controller {
     /// Keeps what the run of a Job has left; its outcome.
@@ -38,7 +36,7 @@ impl Controller {
         let has_output = !OutputMap::of(resource.dialect, &spec).is_empty();
         let on_failure = spec["output"]["writeOnFailure"] == true;
         let is_needed = has_output || job.end != Some(JobEnd::Complete);
-        if matches!(&job.end, Some(JobEnd::Failed { reason, .. }) if reason != DEADLINE) {
+        if matches!(&job.end, Some(JobEnd::Failed { reason, .. }) if reason != DEADLINE_EXCEEDED) {
             self.see_pods(job).await?;
         }
         let by_pods = job.wants.end(self.table().pods(job));
@@ -220,14 +218,9 @@ impl Controller {
                 }
                 _ => None,
             };
-            let open = || report::open(&found, log.as_deref(), &self.keys.all(), &job.name);
-            let mut opened = open();
-            if matches!(opened, Err(agent::Error::UnknownKey(_))) {
-                // Another replica may have made a new one.
-                let reloaded = self.keys.reload().await;
-                reloaded.map_err(|error| CallError::NoAnswer(error.to_string()))?;
-                opened = open();
-            }
+            let open = |keys: &KeySet| report::open(&found, log.as_deref(), keys, &job.name);
+            let opened = self.keys.opened(open).await;
+            let opened = opened.map_err(|error| CallError::NoAnswer(error.to_string()))?;
             let why = match (&found, &opened) {
                 (ContainerReport::Missing(why), _) => why.clone(),
                 (_, Err(error)) => report::unreadable(pod, &reporter, error),

@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn what_failed_is_told_and_what_is_put_off_taken_up_in_time() {
-        let failed = |why: &str| Undone::Failed(CallError::Refused(why.to_owned()));
+        let failed = |why: &str| Undone::Failed(CallError::Failed(why.to_owned()));
         let later = |seconds| Undone::Later(Duration::from_secs(seconds));
         for (name, undone, error, pause) in [
             ("nothing", vec![], None, None),
@@ -96,8 +96,8 @@ mod tests {
         let silent = CallError::NoAnswer("waited for 20 s".to_owned());
         let words = "the log of the container c of the pod p does not come: waited for 20 s";
         assert!(matches!(told(silent), CallError::Hindered(why) if why == words));
-        let refused = CallError::Refused("tls".to_owned());
-        assert!(matches!(told(refused), CallError::Refused(why) if why == "tls"));
+        let refused = CallError::Failed("tls".to_owned());
+        assert!(matches!(told(refused), CallError::Failed(why) if why == "tls"));
         let busy = CallError::Overloaded("busy".to_owned());
         assert!(matches!(told(busy), CallError::Overloaded(why) if why == "busy"));
     }

@@ -3,14 +3,14 @@
 use std::str::FromStr;
 use std::sync::Arc;
 
-use k8s_openapi::api::batch::v1::{Job, JobCondition};
+use k8s_openapi::api::batch::v1::Job;
 use kube::api::ObjectMeta;
 
 use super::overdue;
 use super::pod::SeenPod;
 use super::pods::OfJob;
 use super::wants::Wants;
-use crate::conditions::JobEnd;
+use crate::conditions::{JobEnd, job_condition};
 use crate::quarks::api::dialect::Dialect;
 use crate::quarks::api::noted::{Noted, RUN_ID};
 use crate::quarks::api::resource::Resource;
@@ -80,7 +80,7 @@ impl SeenJob {
             shared: owners.len() > 1,
             run: note(metadata, RUN_ID)?,
             end: end(job),
-            winds_up: ["Complete", "Failed"].iter().all(|kind| condition(job, kind).is_none()),
+            winds_up: ["Complete", "Failed"].iter().all(|kind| job_condition(job, kind).is_none()),
             due_at: overdue::due_at(spec, job.status.as_ref(), created),
             reminded: note(metadata, overdue::REMINDED),
             wants: Wants::of(spec, job.status.as_ref(), metadata.annotations.as_ref()),
@@ -103,18 +103,14 @@ fn note<N: FromStr>(metadata: &ObjectMeta, name: &str) -> Option<N> {
 }
 
 pub(crate) fn end(job: &Job) -> Option<JobEnd> {
+    let condition = |type_| job_condition(job, type_);
     // From 1.31 on it has succeeded before all its pods are over, too.
-    if condition(job, "Complete").or_else(|| condition(job, "SuccessCriteriaMet")).is_some() {
+    if condition("Complete").or_else(|| condition("SuccessCriteriaMet")).is_some() {
         return Some(JobEnd::Complete);
     }
     // From 1.31 on it is said first that Kubernetes has given it up, and that it has failed when all its pods are over:
     // where one is on a node that is dead that is never.
-    condition(job, "Failed").or_else(|| condition(job, "FailureTarget")).map(JobEnd::failed)
-}
-
-fn condition<'j>(job: &'j Job, kind: &str) -> Option<&'j JobCondition> {
-    let mut conditions = job.status.as_ref()?.conditions.iter().flatten();
-    conditions.find(|it| it.type_ == kind && it.status == "True")
+    condition("Failed").or_else(|| condition("FailureTarget")).map(JobEnd::failed)
 }
 
 impl SeenJob {

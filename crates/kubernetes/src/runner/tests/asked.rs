@@ -10,9 +10,8 @@ use kube::client::Body;
 use serde_json::{Value, json};
 
 use super::super::manifest::{alone, of_catalog};
-use super::super::seen::SeenPod;
+use super::super::seen::{Seen, SeenPod};
 use super::super::settings::JobSettings;
-use super::super::watch::Seen;
 use super::logs::{Set, ended_at, runs};
 use super::status::{ended, installed, of, running};
 use super::{MADE, gone, job, job_object, pod, pod_object};
@@ -95,7 +94,7 @@ async fn a_list_that_is_older_than_a_pod_ends_no_run() {
         shared.known.learn(pod("a", &running()));
         shared.known.finish::<SeenPod>("n", &[]);
         assert!(shared.known.get(&name).pods[0].gone, "so the list says");
-        let state = shared.observe(&name).await.unwrap();
+        let state = shared.attend(&name).await.unwrap();
         let RunState::Running { progress } = state else { panic!("{state:?}") };
         let is_told = progress.as_deref().is_some_and(|it| it.contains("it is being ended"));
         assert_eq!(is_told, ends, "there: {is_there}, {progress:?}");

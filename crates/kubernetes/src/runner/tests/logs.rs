@@ -13,10 +13,9 @@ use kube::Client;
 use kube::client::Body;
 use serde_json::json;
 
-use super::super::seen::Periods;
+use super::super::seen::{Periods, Seen};
 use super::super::settings::JobSettings;
 use super::super::stage::End;
-use super::super::watch::Seen;
 use super::super::{Agents, Followed, JobRunner, Keys, Mounts, Places, Shared, Source};
 use super::status::running;
 use super::{MADE, job, pod};

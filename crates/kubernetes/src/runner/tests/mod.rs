@@ -7,6 +7,7 @@ mod logs;
 mod manifests;
 mod pods;
 mod standings;
+mod states;
 
 use engine::names::RunName;
 use k8s_openapi::api::batch::v1::Job;

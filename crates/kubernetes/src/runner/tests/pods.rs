@@ -332,8 +332,7 @@ fn a_pod_is_deleted_for_good_only_where_it_cannot_begin() {
 
 #[test]
 fn a_report_in_a_log_that_nobody_can_read_is_waited_for_and_not_for_ever() {
-    let (refused, forbidden) =
-        (CallError::Refused("tls".into()), CallError::Forbidden("no".into()));
+    let (refused, forbidden) = (CallError::Failed("tls".into()), CallError::Forbidden("no".into()));
     let silent = CallError::NoAnswer("waited for 20 s".into());
     let overloaded = CallError::Overloaded("try again".into());
     for (error, after, expected) in [

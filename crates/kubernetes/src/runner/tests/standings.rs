@@ -5,9 +5,8 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::super::ending::seconds;
-use super::super::seen::{Fence, Presence, SeenJob, SeenPod, Warning};
+use super::super::seen::{Fence, Presence, Seen, SeenJob, SeenPod, Warning};
 use super::super::standing::{Standing, standing};
-use super::super::watch::Seen;
 use super::kinds::{
     annotated, deleted_job, failed_job, fenced_as, forgotten, killed, late_job, made, reported,
     silent, suspended, target, with_condition,

@@ -161,7 +161,7 @@ impl Admission {
     }
 
     fn judged(&self, review: &Review) -> Judged {
-        let now = jiff::Timestamp::from_millisecond(self.time.now()).unwrap_or_default();
+        let now = jiff::Timestamp::from_millisecond(self.time.now_millis()).unwrap_or_default();
         match suffix() {
             Some(suffix) => {
                 let changes = self.changes;

@@ -147,7 +147,7 @@ impl TemplateBroker {
     }
 
     fn now(&self) -> Timestamp {
-        Timestamp::from_millisecond(self.time.now()).unwrap_or_default()
+        Timestamp::from_millisecond(self.time.now_millis()).unwrap_or_default()
     }
 
     fn instances(&self, client: &Client, namespace: &str) -> Api<DynamicObject> {
@@ -206,7 +206,8 @@ fn failed(what: &str, error: CallError) -> Failure {
         CallError::Conflict
         | CallError::Unserved
         | CallError::Overloaded(_)
-        | CallError::Refused(_)
+        | CallError::Failed(_)
+        | CallError::Unsent(_)
         | CallError::NoAnswer(_)
         | CallError::Hindered(_)
         | CallError::Stays(_) => transient(words),

@@ -115,7 +115,7 @@ fn a_change_is_what_nobody_has_taken_up() {
 #[test]
 fn what_passes_is_told_from_what_does_not() {
     let forbidden = |said: &str| CallError::Forbidden(said.to_owned());
-    let refused = |said: &str| CallError::Refused(said.to_owned());
+    let refused = |said: &str| CallError::Failed(said.to_owned());
     let invalid = CallError::Invalid("spec: Invalid value".to_owned());
     let passing = |trouble: &Trouble| matches!(trouble, Trouble::Passing(_));
     let doubtful = |trouble: &Trouble| matches!(trouble, Trouble::Doubtful(_));
@@ -167,7 +167,7 @@ fn what_passes_is_told_from_what_does_not() {
 
 #[test]
 fn a_write_of_the_instance_that_never_goes_is_told_from_one_that_may() {
-    let refused = |said: &str| CallError::Refused(said.to_owned());
+    let refused = |said: &str| CallError::Failed(said.to_owned());
     let old = |trouble: &Trouble| *trouble == Trouble::Old;
     let passing = |trouble: &Trouble| matches!(trouble, Trouble::Passing(_));
     let last = |trouble: &Trouble| matches!(trouble, Trouble::Final(_));

@@ -57,7 +57,7 @@ async fn what_is_nested_too_deep_is_compared_with_nothing() {
     let client = deep();
     let found = get_whole(&client, &Kinds::of(client.clone()), &planned()).await;
     assert!(
-        matches!(&found, Err(CallError::Refused(said)) if said.contains("127 levels")),
+        matches!(&found, Err(CallError::Hindered(said)) if said.contains("127 levels")),
         "{found:?}"
     );
 }
