@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, anyhow, ensure};
+use anyhow::{Context, anyhow};
 use kubernetes::access::{Followed, Reviews};
 use kubernetes::brokers::{Brokers, Registry, resources_fault};
 use kubernetes::own;
@@ -16,7 +16,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::access::Access;
-use super::config::{Auth, Broker, Config, Period, Templates, namespace};
+use super::config::{Auth, Config, Period, Templates, namespace};
 
 /// Where a pod is told its namespace.
 const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
@@ -179,9 +179,7 @@ impl Cluster {
         let namespace = self.namespace()?;
         let client = kubernetes::client(self.kubeconfig.as_deref()).await?;
         let delivery = self.delivery(&client, &namespace).await?;
-        let mut base = self.jobs(&namespace, delivery, &config.broker, name)?;
-        base.catalog_file.clone_from(&config.catalog.file);
-        base.catalog_timeout = config.catalog.timeout.map_or(base.catalog_timeout, |it| it.0);
+        let base = self.jobs(config, name, &namespace, delivery);
         let registry = match self.brokers {
             Some(_) => Some(Registry::open(client.clone(), &namespace).await?),
             None => None,
@@ -253,64 +251,38 @@ impl Cluster {
         namespace(&name).map_err(|fault| anyhow!("{member} (or POD_NAMESPACE): {name:?} {fault}"))
     }
 
-    fn jobs(
+    /// How runs are made, by a configuration that [`Config::check`] lets through; `Broker`s each say their own image.
+    pub(crate) fn jobs(
         &self,
-        namespace: &str,
-        delivery: Delivery,
-        broker: &Broker,
+        config: &Config,
         name: &str,
-    ) -> anyhow::Result<JobSettings> {
-        let image = match self.brokers {
-            Some(_) => "",
-            None => self.image.as_deref().context(
-                "kubernetes.image: give the broker's image (or JOBS_IMAGE); or give \
-                 kubernetes.brokers: together or apart, and say the brokers in Broker resources; or give \
-                 kubernetes.templates",
-            )?,
-        };
-        for (given, member) in [
-            (self.image.is_some(), "image (or JOBS_IMAGE)"),
-            (self.config_map.is_some(), "config_map (or JOBS_CONFIG_MAP)"),
-            (self.secret.is_some(), "secret (or JOBS_SECRET)"),
-            (self.pod != PodPolicy::default(), "pod"),
-        ] {
-            ensure!(
-                self.brokers.is_none() || !given,
-                "kubernetes.{member}: is for one broker, and kubernetes.brokers for several; make a \
-                 Broker resource of it, or leave kubernetes.brokers out"
-            );
-        }
-        ensure!(
-            self.brokers.is_some() || self.job_namespaces.is_empty(),
-            "kubernetes.job_namespaces: is for Broker resources; give kubernetes.brokers too, or \
-             leave it out"
-        );
-        for (given, member) in [
-            (broker.command.is_some(), "command"),
-            (broker.config_dir.is_some(), "config_dir"),
-            (broker.secret_dir.is_some(), "secret_dir"),
-            (!broker.pass_env.is_empty(), "pass_env"),
-        ] {
-            ensure!(!given, "broker.{member}: is for one machine; on a cluster give kubernetes.…");
-        }
-        let mut settings = JobSettings::new(namespace, name, image, delivery);
+        namespace: &str,
+        delivery: impl Into<Delivery>,
+    ) -> JobSettings {
+        let image = self.image.as_deref().unwrap_or_default();
+        let base = JobSettings::new(namespace, name, image, delivery);
         let or = |period: Option<Period>, base| period.map_or(base, |period| period.0);
-        settings.config_map.clone_from(&self.config_map);
-        settings.secret.clone_from(&self.secret);
-        settings.pod = self.pod.clone();
-        settings.grace = or(broker.grace, settings.grace);
-        settings.output_limit = broker.output_limit;
-        settings.log_limit = broker.log_limit;
-        settings.start_timeout = or(self.start_timeout, settings.start_timeout);
-        settings.key_rotation = or(self.key_rotation, settings.key_rotation);
-        settings.keep_succeeded = or(self.keep_succeeded, settings.keep_succeeded);
-        settings.keep_failed = or(self.keep_failed, settings.keep_failed);
-        Ok(settings)
+        JobSettings {
+            config_map: self.config_map.clone(),
+            secret: self.secret.clone(),
+            pod: self.pod.clone(),
+            start_timeout: or(self.start_timeout, base.start_timeout),
+            grace: or(config.broker.grace, base.grace),
+            output_limit: config.broker.output_limit,
+            log_limit: config.broker.log_limit,
+            catalog_timeout: or(config.catalog.timeout, base.catalog_timeout),
+            catalog_file: config.catalog.file.clone(),
+            key_rotation: or(self.key_rotation, base.key_rotation),
+            keep_succeeded: or(self.keep_succeeded, base.keep_succeeded),
+            keep_failed: or(self.keep_failed, base.keep_failed),
+            ..base
+        }
     }
 }
 
 impl Cluster {
-    /// What of one way of delivery is said beside the other. The image may be: it can come from a variable.
+    /// What cannot be meant, each with its member and the remedy. Of the ways of delivery, an image may be said beside the
+    /// other: it can come from a variable.
     pub(crate) fn faults(&self) -> impl Iterator<Item = String> {
         let by_map = self.agent_delivery == AgentDelivery::ConfigMap;
         [
@@ -327,6 +299,7 @@ impl Cluster {
             let fault = resources_fault(resources, "kubernetes.agent_resources")?;
             Some(format!("{}: {}", fault.path, fault.message))
         }))
+        .chain(self.of_one_or_several())
         .chain(self.names())
         .chain(self.job_namespaces.iter().enumerate().filter_map(|(index, name)| {
             let fault = namespace(name).err()?;
@@ -341,6 +314,38 @@ impl Cluster {
             let faults = templates.faults().into_iter();
             faults.map(|fault| format!("kubernetes.templates.{fault}"))
         }))
+    }
+
+    /// What is missing, or is for one broker and said of several, or the other way round. Templates alone take none of it.
+    fn of_one_or_several(&self) -> Vec<String> {
+        if self.is_of_templates() {
+            return Vec::new();
+        }
+        if self.brokers.is_some() {
+            let of_one = [
+                ("image (or JOBS_IMAGE)", self.image.is_some()),
+                ("config_map (or JOBS_CONFIG_MAP)", self.config_map.is_some()),
+                ("secret (or JOBS_SECRET)", self.secret.is_some()),
+                ("pod", self.pod != PodPolicy::default()),
+            ];
+            let given = of_one.into_iter().filter(|(_, given)| *given);
+            let words = |(member, _): (&str, bool)| {
+                format!(
+                    "kubernetes.{member}: is for one broker, and kubernetes.brokers for several; make a \
+                     Broker resource of it, or leave kubernetes.brokers out"
+                )
+            };
+            return given.map(words).collect();
+        }
+        let image = "kubernetes.image: give the broker's image (or JOBS_IMAGE); or give \
+                     kubernetes.brokers: together or apart, and say the brokers in Broker resources; or give \
+                     kubernetes.templates";
+        let further = "kubernetes.job_namespaces: is for Broker resources; give kubernetes.brokers too, or \
+                       leave it out";
+        [(image, self.image.is_none()), (further, !self.job_namespaces.is_empty())]
+            .into_iter()
+            .filter_map(|(words, wrong)| wrong.then(|| words.to_owned()))
+            .collect()
     }
 
     /// What of its configuration a broker has mounted: the name of the volume, and where.

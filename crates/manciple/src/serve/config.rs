@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use engine::policy::{DeletedAnswer, OnBound, OnLost, PerAction};
 use osb::jobs::contract::Capability;
 use osb::server::{Limits, MissingVersion};
@@ -23,6 +23,7 @@ use serde::Deserialize;
 use super::access::{ClusterTokens, NamedSecret};
 use super::cluster::Cluster;
 use crate::role::Role;
+pub(crate) use check::refuse;
 pub(crate) use level::filter;
 pub(crate) use templates::{
     Drift, Requesters, Templates, Translate, drift_interval_fault, namespace,
@@ -380,18 +381,11 @@ impl Config {
     }
 
     /// The rules of the engine.
-    pub(crate) fn policy(&self) -> anyhow::Result<engine::Policy> {
+    pub(crate) fn policy(&self) -> engine::Policy {
         let base = engine::Policy::default();
         let given = &self.operations;
         let timeouts = given.timeout.map_or(base.timeouts, |timeout| PerAction::all(timeout.0));
-        let hold = given.hold.over(base.hold);
-        for action in osb::Action::ALL {
-            ensure!(
-                hold.of(action) < Duration::from_secs(60),
-                "operations.hold.{action}: platforms give up after 60s; give less"
-            );
-        }
-        Ok(engine::Policy {
+        engine::Policy {
             broker: self.broker.name.clone().unwrap_or(base.broker),
             capabilities: self.broker.capabilities.clone(),
             timeouts: given.timeouts.over(timeouts),
@@ -400,12 +394,12 @@ impl Config {
             external_timeout: given.external_timeout.map_or(base.external_timeout, |p| p.0),
             bound: given.bound.unwrap_or(base.bound),
             deleted: given.deleted.unwrap_or(base.deleted),
-            hold,
+            hold: given.hold.over(base.hold),
             max_in_progress: given.max_in_progress.unwrap_or(base.max_in_progress),
             max_runs: given.max_runs.unwrap_or(base.max_runs),
             tombstones: given.tombstones.map_or(base.tombstones, |p| p.0),
             dashboard_url: given.dashboard_url.clone(),
             ..base
-        })
+        }
     }
 }

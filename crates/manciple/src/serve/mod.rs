@@ -31,7 +31,7 @@ use standalone::store::{OpenError, Replace, Restored, restore as restore_store};
 pub(crate) use cluster::{AgentDelivery, Cluster, Spelling, identity};
 pub(crate) use config::filter as level_filter;
 pub(crate) use config::{
-    Drift, Format, Log, Period, Requesters, Tls, Translate, drift_interval_fault, namespace,
+    Drift, Format, Log, Period, Requesters, Tls, Translate, drift_interval_fault, namespace, refuse,
 };
 pub(crate) use log::log;
 pub(crate) use secrets::random_text;

@@ -40,7 +40,7 @@ const REFRESH: Duration = Duration::from_secs(600);
 /// Serves until SIGTERM or SIGINT.
 pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
     log(&config.log)?;
-    let policy = config.policy()?;
+    let policy = config.policy();
     let pod = config.kubernetes.as_ref().is_some_and(Cluster::is_in_a_pod);
     let (listen, usual) = listen(config.listen.as_deref(), pod, config.auth.disabled)?;
     let data_dir = config.data_dir.clone().unwrap_or_else(|| PathBuf::from("data"));
