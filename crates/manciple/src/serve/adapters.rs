@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use engine::in_process::InProcess;
 use engine::ports::{Clock, Runner, Store};
 use engine::record::Record;
-use engine::{Engine, Observer, SystemClock, vital};
+use engine::{Engine, Observer, SystemClock};
 use kubernetes::brokers::{Brokers, Keeper, Registry, Share};
 use kubernetes::templates::broker::{self as templates, TemplateBroker};
 use kubernetes::{Client, Events, JobRunner, KubernetesStore, Lead, Settings};
@@ -23,6 +23,7 @@ use super::cluster::{Connected, Group};
 use super::config::Config;
 use super::keys;
 use crate::admin::routes::Backup;
+use crate::process::keep_lease;
 
 /// Why a store takes no writes or is not to be trusted, if it is so.
 pub(crate) type Refusing = Arc<dyn Fn() -> Option<String> + Send + Sync>;
@@ -126,8 +127,7 @@ impl Leadership {
 
     /// Begins to want to lead.
     pub(crate) fn stand(&self) -> Arc<Lead> {
-        let lead = Arc::clone(&self.lead);
-        tokio::spawn(vital::task("the Lease", async move { lead.keep().await }));
+        tokio::spawn(keep_lease(Arc::clone(&self.lead)));
         Arc::clone(&self.lead)
     }
 }

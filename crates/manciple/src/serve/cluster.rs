@@ -17,6 +17,8 @@ use serde_json::Value;
 
 use super::access::Access;
 use super::config::{Auth, Config, Period, Templates, namespace};
+use crate::process::{identity, pod};
+use crate::random;
 
 /// Where a pod is told its namespace.
 const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
@@ -226,7 +228,7 @@ impl Cluster {
     pub(crate) async fn first_password(&self, name: &str) -> anyhow::Result<String> {
         let namespace = self.namespace()?;
         let client = kubernetes::client(self.kubeconfig.as_deref()).await?;
-        let fresh = super::random_text()?;
+        let fresh = random::text()?;
         let (secret, password) = own::shared_password(client, &namespace, name, &fresh).await?;
         tracing::warn!(
             user = super::secrets::FIRST_USER,
@@ -416,18 +418,6 @@ impl Cluster {
 fn packed_agent() -> PathBuf {
     let ours = std::env::current_exe().unwrap_or_default().with_file_name(PACKED_AGENT);
     if ours.is_file() { ours } else { Path::new("/").join(PACKED_AGENT) }
-}
-
-/// Who we are among replicas: the pod's name, and something that a pod of the same name does not have.
-pub(crate) fn identity() -> anyhow::Result<String> {
-    Ok(format!("{}-{}", pod(), &super::random_text()?[..8]))
-}
-
-/// The pod's name. Host names are cut at 63 bytes; a pod's name may be longer.
-fn pod() -> String {
-    let named = std::env::var("POD_NAME").ok().filter(|name| !name.is_empty());
-    let host = || std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    named.unwrap_or_else(|| host().trim().to_owned())
 }
 
 #[cfg(test)]

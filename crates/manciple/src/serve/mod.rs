@@ -14,7 +14,6 @@ mod config;
 mod failpoint;
 mod groups;
 mod keys;
-mod log;
 mod metrics;
 mod probes;
 mod secrets;
@@ -28,14 +27,11 @@ use std::process::ExitCode;
 use standalone::seal::KeySource;
 use standalone::store::{OpenError, Replace, Restored, restore as restore_store};
 
-pub(crate) use cluster::{AgentDelivery, Cluster, Spelling, identity};
+pub(crate) use cluster::{AgentDelivery, Cluster, Spelling};
 pub(crate) use config::filter as level_filter;
 pub(crate) use config::{
     Drift, Format, Log, Period, Requesters, Tls, Translate, drift_interval_fault, namespace, refuse,
 };
-pub(crate) use log::log;
-pub(crate) use secrets::random_text;
-pub(crate) use start::{LINGER, UNDONE, told_to_end, whole};
 pub(crate) use tls::Certificate;
 
 use config::{Config, Encryption};

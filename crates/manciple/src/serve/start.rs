@@ -4,36 +4,33 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use axum::Router;
 use engine::{Engine, Ports, vital};
 use kubernetes::Lead;
 use kubernetes::brokers::Share;
 use osb::Backend;
 use osb::server::{Bodies, Settings, TlsSource};
-use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use super::access::Access;
 use super::adapters::{Adapters, Refusing, open_store};
-use super::cluster::{Cluster, Connected, Several, identity};
+use super::cluster::{Cluster, Connected, Several};
 use super::config::Config;
 use super::groups::{self, Groups, Serving};
-use super::log::log;
 use super::metrics::{Exchanges, Metrics, Operations};
 use super::probes::{self, Probes};
 use super::secrets::{Callers, First};
 use super::templates::{self, Ground};
 use super::tls::Certificate;
 use crate::admin::routes::{self, Admin};
+use crate::log::log;
+use crate::process::{LINGER, bind, identity, keep_lease, told_to_end, whole};
 
 /// How often files of secrets and certificates are looked at.
 const LOOK_AT_FILES: Duration = Duration::from_secs(10);
-/// How long a pod that is to go still takes what comes: so long may it be sent something by those who have
-/// not heard yet.
-pub(crate) const LINGER: Duration = Duration::from_secs(5);
 /// How often the catalog is read again, unless said otherwise.
 const REFRESH: Duration = Duration::from_secs(600);
 
@@ -56,7 +53,7 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
         .context("the threads could not be started")?;
     let ended = runtime.block_on(async {
         // Caught before anything is begun: unhandled, each of them ends the process.
-        let end = told_to_end()?;
+        let end = told_to_end(1)?;
         let hangup = signal(SignalKind::hangup()).context("SIGHUP")?;
         let callers = callers(config, &policy.broker, &data_dir).await?;
         let metrics = Metrics::new();
@@ -73,7 +70,7 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
         };
         let watch = watch(hangup, Arc::clone(&parts.callers), certificate.clone(), serving.clone());
         tokio::spawn(vital::task("the look at files", watch));
-        let listener = bind(listen, usual).await?;
+        let listener = bind("listen", listen, usual).await?;
         let address = listener.local_addr()?;
         if config.auth.disabled {
             tracing::warn!(
@@ -92,8 +89,7 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
         let cut = osb::server::serve(listener, router, tls, config.http.limits(), end).await;
         tracing::info!(cut, in_progress = serving.in_progress(), "ended; runs go on");
         give_back(lead.as_deref(), &serving).await;
-        ensure!(!lead.is_some_and(|lead| lead.is_undone()), UNDONE);
-        whole()
+        whole(lead.as_deref())
     });
     runtime.shutdown_timeout(Duration::from_secs(5));
     ended
@@ -112,12 +108,6 @@ async fn callers(config: &Config, broker: &str, data_dir: &Path) -> anyhow::Resu
         }
     };
     Callers::open(&config.auth, first, access)
-}
-
-/// Listens there, or says where else one could.
-async fn bind(listen: &str, usual: &str) -> anyhow::Result<TcpListener> {
-    let bound = TcpListener::bind(listen).await;
-    bound.with_context(|| format!("listen: {listen} cannot be listened on: name an address and a port that are free, as {usual}"))
 }
 
 /// Waits until nothing new is to be taken: a while after the `end` in a pod, and at once where the API server went back
@@ -211,8 +201,7 @@ impl Parts {
             let namespace = cluster.namespace()?;
             let broker = &self.policy.broker;
             let lead = Arc::new(Lead::new(client.clone(), &namespace, broker, &identity()?));
-            let keeps = Arc::clone(&lead);
-            tokio::spawn(vital::task("the Lease", async move { keeps.keep().await }));
+            tokio::spawn(keep_lease(Arc::clone(&lead)));
             let ground = Ground { client, namespace, lead: Arc::clone(&lead) };
             let (market, routes) = templates::open(self, of, ground).await?;
             let serving = Serving::Templates(market, None);
@@ -257,8 +246,7 @@ impl Parts {
         let groups = Groups::new(connected, registry, &self.policy.broker, Box::new(open));
         groups.begin().await?;
         tokio::spawn(vital::task("the groups of Brokers", Arc::clone(&groups).keep()));
-        let stands = Arc::clone(&lead);
-        tokio::spawn(vital::task("the Lease", async move { stands.keep().await }));
+        tokio::spawn(keep_lease(Arc::clone(&lead)));
         let serving = Serving::Apart(Arc::clone(&groups));
         let router = groups::routes(groups, self.settings());
         Ok(Served { serving, lead: Some(lead), refusing: nothing_refuses(), router })
@@ -381,32 +369,6 @@ async fn read_catalogs(serving: Serving, due: Arc<Notify>) {
     }
 }
 
-pub(crate) fn told_to_end() -> anyhow::Result<impl Future<Output = ()>> {
-    let mut terminate = signal(SignalKind::terminate()).context("SIGTERM")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("SIGINT")?;
-    Ok(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-    })
-}
-
-/// Why a process ends that nobody told to.
-pub(crate) const UNDONE: &str = "the API server went back to an earlier time: begin this process anew, as a Deployment does by \
-                                 itself";
-
-/// Says which task panicked that all else relies on, if one has: why a process ends, too, that nobody told to.
-pub(crate) fn whole() -> anyhow::Result<()> {
-    if let Some(task) = vital::panicked() {
-        bail!(
-            "a task panicked that all else relies on, {task}, by a defect of this program: the log says where; begin this \
-             process anew, as a Deployment does by itself"
-        );
-    }
-    Ok(())
-}
-
 /// Waits until the API server went back to an earlier time.
 async fn undone(lead: Option<&Lead>) {
     match lead {
@@ -455,7 +417,7 @@ mod tests {
         assert!(task.await.is_err());
         let over = over(std::future::pending(), std::future::ready(()), None, true);
         tokio::time::timeout(LINGER / 2, over).await.expect("it goes on");
-        let words = whole().unwrap_err().to_string();
+        let words = whole(None).unwrap_err().to_string();
         assert!(words.contains("a planted one") && words.contains("anew"), "{words}");
     }
 }
