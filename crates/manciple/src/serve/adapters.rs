@@ -19,7 +19,7 @@ use osb::{Error, ErrorKind};
 use standalone::process::{ProcessRunner, ProcessSettings, RunnerKey, has_runs};
 use standalone::store::{EmbeddedStore, Options};
 
-use super::cluster::{Connected, Group};
+use super::cluster::{Connected, Opened};
 use super::config::Config;
 use super::keys;
 use crate::admin::routes::Backup;
@@ -168,7 +168,7 @@ impl Adapters {
         broker: &str,
         share: Share,
     ) -> anyhow::Result<Self> {
-        let Group { store, runner, brokers } = cluster.group(broker).await?;
+        let Opened { store, runner, brokers } = cluster.open(broker).await?;
         let registry = cluster.registry.clone();
         let group = brokers.zip(registry).map(|(brokers, registry)| {
             let runner = runner.clone();

@@ -3,6 +3,7 @@
 //! Every member has a default but the broker's own. An unknown member is refused, with its line.
 
 mod check;
+mod cluster;
 mod environment;
 mod fault;
 mod level;
@@ -21,9 +22,9 @@ use osb::server::{Limits, MissingVersion};
 use serde::Deserialize;
 
 use super::access::{ClusterTokens, NamedSecret};
-use super::cluster::Cluster;
 use crate::role::Role;
 pub(crate) use check::refuse;
+pub(crate) use cluster::{AgentDelivery, Cluster, Several, Spelling};
 pub(crate) use level::filter;
 pub(crate) use templates::{
     Drift, Requesters, Templates, Translate, drift_interval_fault, namespace,

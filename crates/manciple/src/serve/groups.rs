@@ -99,7 +99,7 @@ impl Serving {
 }
 
 /// Makes what serves by these, its routes included; what it begins goes into the set.
-pub(crate) type Open =
+pub(crate) type Serve =
     dyn Fn(Adapters, &str, &mut JoinSet<()>) -> (Engine, Router) + Send + Sync + 'static;
 
 /// The brokers that are served apart.
@@ -108,7 +108,7 @@ pub(crate) struct Groups {
     registry: Arc<Registry>,
     /// Names all records here; theirs are below it.
     name: String,
-    open: Box<Open>,
+    serve: Box<Serve>,
     table: RwLock<BTreeMap<String, Group>>,
     /// Are to be opened: had a `Broker`, or left something behind. No `Broker` may say their names again.
     due: Mutex<BTreeSet<String>>,
@@ -130,12 +130,12 @@ impl Groups {
         cluster: Connected,
         registry: Arc<Registry>,
         name: &str,
-        open: Box<Open>,
+        serve: Box<Serve>,
     ) -> Arc<Self> {
         let name = name.to_owned();
         let table = RwLock::default();
         let (due, idle) = (Mutex::default(), Mutex::default());
-        Arc::new(Self { cluster, registry, name, open, table, due, idle })
+        Arc::new(Self { cluster, registry, name, serve, table, due, idle })
     }
 
     fn engines(&self) -> Vec<Engine> {
@@ -208,8 +208,8 @@ impl Groups {
     }
 
     async fn open(&self, name: &str) {
-        let open = self.table.read().unwrap_or_else(PoisonError::into_inner).contains_key(name);
-        if open {
+        let is_open = self.table.read().unwrap_or_else(PoisonError::into_inner).contains_key(name);
+        if is_open {
             return;
         }
         let full = format!("{}/{name}", self.name);
@@ -223,7 +223,7 @@ impl Groups {
         };
         let mut tasks = JoinSet::new();
         let resources = adapters.resources();
-        let (engine, router) = (self.open)(adapters, name, &mut tasks);
+        let (engine, router) = (self.serve)(adapters, name, &mut tasks);
         // The saved catalog first: a start does not wait for the broker.
         if let Err(error) = engine.load_catalog().await {
             tracing::warn!(broker = name, %error, "the saved catalog cannot be read");

@@ -27,10 +27,10 @@ use std::process::ExitCode;
 use standalone::seal::KeySource;
 use standalone::store::{OpenError, Replace, Restored, restore as restore_store};
 
-pub(crate) use cluster::{AgentDelivery, Cluster, Spelling};
 pub(crate) use config::filter as level_filter;
 pub(crate) use config::{
-    Drift, Format, Log, Period, Requesters, Tls, Translate, drift_interval_fault, namespace, refuse,
+    AgentDelivery, Cluster, Drift, Format, Log, Period, Requesters, Spelling, Tls, Translate,
+    drift_interval_fault, namespace, refuse,
 };
 pub(crate) use tls::Certificate;
 

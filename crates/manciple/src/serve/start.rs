@@ -17,8 +17,8 @@ use tokio::task::JoinSet;
 
 use super::access::Access;
 use super::adapters::{Adapters, Refusing, open_store};
-use super::cluster::{Cluster, Connected, Several};
-use super::config::Config;
+use super::cluster::Connected;
+use super::config::{Cluster, Config, Several};
 use super::groups::{self, Groups, Serving};
 use super::metrics::{Exchanges, Metrics, Operations};
 use super::probes::{self, Probes};
@@ -229,7 +229,7 @@ impl Parts {
         };
         let lead = Arc::clone(&connected.lead);
         let parts = self.clone();
-        let open = move |adapters: Adapters, name: &str, tasks: &mut JoinSet<()>| {
+        let serve = move |adapters: Adapters, name: &str, tasks: &mut JoinSet<()>| {
             let mut policy = parts.policy.clone();
             policy.broker = format!("{}/{name}", policy.broker);
             let engine = parts.engine(&adapters, policy);
@@ -243,7 +243,7 @@ impl Parts {
             let router = parts.routes(&engine, &adapters);
             (engine, router)
         };
-        let groups = Groups::new(connected, registry, &self.policy.broker, Box::new(open));
+        let groups = Groups::new(connected, registry, &self.policy.broker, Box::new(serve));
         groups.begin().await?;
         tokio::spawn(vital::task("the groups of Brokers", Arc::clone(&groups).keep()));
         tokio::spawn(keep_lease(Arc::clone(&lead)));

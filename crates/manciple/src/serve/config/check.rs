@@ -8,9 +8,8 @@ use engine::contract::RESERVED_PREFIX;
 use engine::policy::PerAction;
 use osb::Action;
 
-use super::{Config, Period, filter};
+use super::{Cluster, Config, Period, filter};
 use crate::serve::access::ClusterTokens;
-use crate::serve::cluster::Cluster;
 
 /// The most of a broker's output that a pod's log brings home, in bytes; sealed it takes half as much again.
 const MOST_IN_A_LOG: usize = 4 * 1024 * 1024;

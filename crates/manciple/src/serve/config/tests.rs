@@ -1,6 +1,5 @@
 //! What a configuration may say.
 
-use super::super::cluster::Several;
 use super::environment::of_steward;
 use super::*;
 
