@@ -388,7 +388,7 @@ fn a_hangup_takes_up_passwords_and_the_catalog() {
     // What cannot be read leaves what was before in force.
     std::fs::remove_file(site.path().join("password")).unwrap();
     server.signal(Signal::HUP);
-    server.says("the secret before stays in force");
+    server.says("the secret from before stays in force");
     assert_eq!(catalog("second").status, 200);
 }
 
@@ -474,7 +474,7 @@ fn a_changed_certificate_is_taken_up() {
     // Half a change leaves the one before in force.
     site.write("tls.key", "no key");
     server.signal(Signal::HUP);
-    server.says("the certificate before stays in force");
+    server.says("the certificate from before stays in force");
     assert!(trusts("second.pem").status.success());
 }
 

@@ -146,7 +146,7 @@ async fn renew(certificate: &Certificate) {
         match certificate.reload() {
             Ok(true) => tracing::info!("a new certificate of the webhook is in force"),
             Ok(false) => {}
-            Err(error) => tracing::error!("the certificate before stays in force: {error:#}"),
+            Err(error) => tracing::error!("the certificate from before stays in force: {error:#}"),
         }
     }
 }

@@ -142,7 +142,7 @@ impl Adapters {
         let runner = open_runner(config, data_dir, &store).await?;
         let copies = Copies(Arc::clone(&store));
         if let Err(error) = store.look_through() {
-            tracing::warn!(%error, "the store is not looked through for damage");
+            tracing::warn!(%error, "the store cannot be looked through for damage");
         }
         let asked = Arc::clone(&store);
         let refusing = move || match asked.refusing() {

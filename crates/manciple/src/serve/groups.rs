@@ -152,7 +152,11 @@ impl Groups {
             if learnt.elapsed() >= LEARN {
                 learnt = Instant::now();
                 if let Err(error) = self.learn().await {
-                    tracing::warn!(%error, "who left something behind is open");
+                    tracing::warn!(
+                        %error,
+                        "cannot list which brokers left records behind; tried again in {} s",
+                        LEARN.as_secs()
+                    );
                 }
             }
             self.look().await;
@@ -202,7 +206,12 @@ impl Groups {
             match self.is_over(&name).await {
                 Ok(true) => self.close(&name).await,
                 Ok(false) => {}
-                Err(error) => tracing::warn!(broker = name, %error, "whether it is in use is open"),
+                Err(error) => tracing::warn!(
+                    broker = name,
+                    %error,
+                    "cannot tell whether a broker without a Broker resource still has records; tried again in {} s",
+                    LOOK.as_secs()
+                ),
             }
         }
     }
@@ -272,7 +281,10 @@ impl Groups {
     }
 
     async fn close(&self, name: &str) {
-        tracing::info!(broker = name, "its Broker is gone and no record is left: served no more");
+        tracing::info!(
+            broker = name,
+            "its Broker resource is gone and it has no records left: it is served no more"
+        );
         let closed = self.table.write().unwrap_or_else(PoisonError::into_inner).remove(name);
         if !closed.is_some_and(|group| group.engine.drives()) {
             return;
@@ -281,7 +293,11 @@ impl Groups {
         let client = self.cluster.client.clone();
         let (home, further) = (self.cluster.namespace(), self.cluster.further());
         if let Err(error) = own::forget(client, home, further, &full).await {
-            tracing::warn!(broker = name, %error, "something of it stays");
+            tracing::warn!(
+                broker = name,
+                %error,
+                "what was saved of a broker that is gone could not be removed"
+            );
         }
     }
 }

@@ -91,7 +91,7 @@ impl Callers {
                 let (more, fault) = secret.add(credentials, followed);
                 credentials = more;
                 if let Some(fault) = fault {
-                    tracing::error!("nobody is known by auth.secrets: {fault}");
+                    tracing::error!("a Secret of auth.secrets lets nobody in: {fault}");
                 }
             }
         }
@@ -117,7 +117,7 @@ impl Callers {
                 Ok(secret)
             }
             (Err(error), Some(before)) => {
-                tracing::error!("the secret before stays in force: {error:#}");
+                tracing::error!("the secret from before stays in force: {error:#}");
                 Ok(before.clone())
             }
             (Err(error), None) => Err(error),
@@ -157,7 +157,7 @@ async fn follow(callers: Weak<Callers>, mut changed: Receiver<u64>) {
         let Some(callers) = callers.upgrade() else { return };
         match callers.reload() {
             Ok(()) => tracing::info!("the Secrets of auth.secrets were read again"),
-            Err(error) => tracing::error!("the secrets before stay in force: {error:#}"),
+            Err(error) => tracing::error!("the secrets from before stay in force: {error:#}"),
         }
     }
 }

@@ -338,11 +338,13 @@ async fn watch(
             () = tokio::time::sleep(LOOK_AT_FILES) => false,
         };
         if let Err(error) = callers.reload() {
-            tracing::error!("the secrets before stay in force: {error:#}");
+            tracing::error!("the secrets from before stay in force: {error:#}");
         }
         match certificate.as_ref().map(|certificate| certificate.reload()) {
             Some(Ok(true)) => tracing::info!("a new certificate is in force"),
-            Some(Err(error)) => tracing::error!("the certificate before stays in force: {error:#}"),
+            Some(Err(error)) => {
+                tracing::error!("the certificate from before stays in force: {error:#}");
+            }
             _ => {}
         }
         if asked {
@@ -361,7 +363,9 @@ async fn read_catalogs(serving: Serving, due: Arc<Notify>) {
             reads.spawn(async move {
                 match engine.refresh_catalog().await {
                     Ok(_) => tracing::info!("the catalog was read again"),
-                    Err(error) => tracing::error!("the catalog before stays in force: {error}"),
+                    Err(error) => {
+                        tracing::error!("the catalog from before stays in force: {error}");
+                    }
                 }
             });
         }
