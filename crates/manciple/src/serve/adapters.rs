@@ -20,7 +20,7 @@ use standalone::process::{ProcessRunner, ProcessSettings, RunnerKey, has_runs};
 use standalone::store::{EmbeddedStore, Options};
 
 use super::cluster::{Connected, Opened};
-use super::config::Config;
+use super::config::{Config, Period};
 use super::keys;
 use crate::admin::routes::Backup;
 use crate::process::keep_lease;
@@ -253,9 +253,9 @@ async fn open_runner(
     settings.config_dir.clone_from(&broker.config_dir);
     settings.secret_dir.clone_from(&broker.secret_dir);
     settings.catalog_file.clone_from(&config.catalog.file);
-    settings.catalog_timeout = config.catalog.timeout.map_or(settings.catalog_timeout, |it| it.0);
+    settings.catalog_timeout = Period::or(config.catalog.timeout, settings.catalog_timeout);
     settings.pass_environment.clone_from(&broker.pass_env);
-    settings.grace = broker.grace.map_or(settings.grace, |grace| grace.0);
+    settings.grace = Period::or(broker.grace, settings.grace);
     settings.output_limit = broker.output_limit.unwrap_or(settings.output_limit);
     settings.log_limit = broker.log_limit.unwrap_or(settings.log_limit);
     Ok(ProcessRunner::open(settings)?)

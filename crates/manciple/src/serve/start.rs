@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 use super::access::Access;
 use super::adapters::{Adapters, Refusing, open_store};
 use super::cluster::Connected;
-use super::config::{Cluster, Config, Several};
+use super::config::{Cluster, Config, Period, Several};
 use super::groups::{self, Groups, Serving};
 use super::metrics::{Exchanges, Metrics, Operations};
 use super::probes::{self, Probes};
@@ -270,7 +270,7 @@ impl Parts {
     }
 
     fn refresh(&self) -> Duration {
-        self.config.catalog.refresh.map_or(REFRESH, |period| period.0)
+        Period::or(self.config.catalog.refresh, REFRESH)
     }
 
     fn probes(&self, serving: Serving, refusing: &Refusing) -> Router {
@@ -309,7 +309,7 @@ impl Parts {
         let mut settings = Settings::new(self.callers.authentication());
         settings.missing_version = http.missing_version.into();
         settings.body_limit = http.body_limit.unwrap_or(settings.body_limit);
-        settings.body_timeout = http.body_timeout.map_or(settings.body_timeout, |p| p.0);
+        settings.body_timeout = Period::or(http.body_timeout, settings.body_timeout);
         settings.bodies = self.bodies.clone();
         settings.changes_in_flight = http.changes_in_flight.unwrap_or(settings.changes_in_flight);
         settings.observer = Some(Arc::new(Exchanges(Arc::clone(&self.metrics))));

@@ -144,20 +144,19 @@ impl Cluster {
     ) -> JobSettings {
         let image = self.image.as_deref().unwrap_or_default();
         let base = JobSettings::new(namespace, name, image, delivery);
-        let or = |period: Option<Period>, base| period.map_or(base, |period| period.0);
         JobSettings {
             config_map: self.config_map.clone(),
             secret: self.secret.clone(),
             pod: self.pod.clone(),
-            start_timeout: or(self.start_timeout, base.start_timeout),
-            grace: or(config.broker.grace, base.grace),
+            start_timeout: Period::or(self.start_timeout, base.start_timeout),
+            grace: Period::or(config.broker.grace, base.grace),
             output_limit: config.broker.output_limit,
             log_limit: config.broker.log_limit,
-            catalog_timeout: or(config.catalog.timeout, base.catalog_timeout),
+            catalog_timeout: Period::or(config.catalog.timeout, base.catalog_timeout),
             catalog_file: config.catalog.file.clone(),
-            key_rotation: or(self.key_rotation, base.key_rotation),
-            keep_succeeded: or(self.keep_succeeded, base.keep_succeeded),
-            keep_failed: or(self.keep_failed, base.keep_failed),
+            key_rotation: Period::or(self.key_rotation, base.key_rotation),
+            keep_succeeded: Period::or(self.keep_succeeded, base.keep_succeeded),
+            keep_failed: Period::or(self.keep_failed, base.keep_failed),
             ..base
         }
     }
