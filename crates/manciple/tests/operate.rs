@@ -214,10 +214,11 @@ fn a_configuration_that_cannot_be_meant_is_refused_by_name() {
     site.settings = "auth: {disabled: true}\nlog: {level: \"loud=shout\"}\n".to_owned();
     refuse(&site, &["log.level"]);
     site.settings = "auth: {disabled: true}\n".to_owned();
-    refused(
-        site.command().env("JOBS_IMAGE", "registry.example/broker:1"),
-        &["POD_NAMESPACE", "no pod"],
-    );
+    let image = ("JOBS_IMAGE", "registry.example/broker:1");
+    refused(site.command().envs([image]), &["broker.command", "give kubernetes.image instead"]);
+    let mut nowhere = Command::new(env!("CARGO_BIN_EXE_manciple"));
+    nowhere.args(["serve", "--listen", "127.0.0.1:0"]).envs([image]).stderr(Stdio::piped());
+    refused(&mut nowhere, &["POD_NAMESPACE", "no pod"]);
     refused(site.command().env("STEWARD_MODE", "helm"), &["STEWARD_MODE"]);
     let mut without_image = Command::new(env!("CARGO_BIN_EXE_manciple"));
     without_image.args(["serve", "--listen", "127.0.0.1:0", "--data-dir"]).arg(site.data());
@@ -387,7 +388,7 @@ fn a_hangup_takes_up_passwords_and_the_catalog() {
     // What cannot be read leaves what was before in force.
     std::fs::remove_file(site.path().join("password")).unwrap();
     server.signal(Signal::HUP);
-    server.says("the secret before stays in force");
+    server.says("the secret from before stays in force");
     assert_eq!(catalog("second").status, 200);
 }
 
@@ -473,7 +474,7 @@ fn a_changed_certificate_is_taken_up() {
     // Half a change leaves the one before in force.
     site.write("tls.key", "no key");
     server.signal(Signal::HUP);
-    server.says("the certificate before stays in force");
+    server.says("the certificate from before stays in force");
     assert!(trusts("second.pem").status.success());
 }
 

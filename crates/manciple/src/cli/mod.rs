@@ -42,7 +42,6 @@ use std::time::Duration;
 
 use clap::Parser as _;
 use clap::error::ErrorKind;
-use tokio::signal::unix::{SignalKind, signal};
 
 use args::{Cli, Remote};
 pub(crate) use args::{Command, Format, RemoteArgs, Waiting};
@@ -51,6 +50,8 @@ pub(crate) use connection::{Ongoing, format};
 use exit::Exit;
 use failure::Failure;
 use output::{Output, written};
+
+use crate::process::told_to_end;
 
 /// Does what the command line says.
 pub(crate) fn main() -> ExitCode {
@@ -208,17 +209,7 @@ where
 
 /// Ends with the last of so many interrupts, counted from the call on.
 fn interrupts(times: u32) -> Result<impl Future<Output = ()>, Failure> {
-    let failed = |error| Failure::usage(format!("cannot listen for interrupts: {error}"));
-    let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
-    Ok(async move {
-        for _ in 0..times {
-            tokio::select! {
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
-            }
-        }
-    })
+    told_to_end(times).map_err(|error| Failure::usage(format!("cannot start: {error:#}")))
 }
 
 fn unfinished(ongoing: &Ongoing, unnamed: &str) -> Failure {

@@ -12,7 +12,7 @@ use template::translate::Translation;
 use super::webhook::WebhookArgs;
 use crate::serve::{
     AgentDelivery, Cluster, Drift, Format, Log, Period, Requesters, Spelling, Translate,
-    drift_interval_fault, level_filter, namespace,
+    drift_interval_fault, level_filter, namespace, refuse,
 };
 
 const MONITORED_ID: &str = "default";
@@ -154,6 +154,27 @@ struct Original {
     service_account: Option<String>,
 }
 
+impl Original {
+    /// What of earlier releases is given, with what has taken its place.
+    fn faults(&self, monitored_id: &str) -> impl Iterator<Item = String> {
+        let label = format!(
+            "--watch-namespace (WATCH_NAMESPACE): leave it out, and label the namespace, for the controller is told of none: kubectl label \
+             namespace NAME quarks.cloudfoundry.org/monitored={monitored_id} \
+             quarks.cloudfoundry.org/qjob-service-account=default; or have all monitored: --monitored all"
+        );
+        let place = "--operator-namespace: leave it out; --namespace (POD_NAMESPACE) says where the Lease and the keys are";
+        let account = "--service-account: leave it out: no pod needs one for its output; the label \
+                       quarks.cloudfoundry.org/qjob-service-account of a namespace may have any value";
+        [
+            (&self.watch_namespace, label),
+            (&self.operator_namespace, place.to_owned()),
+            (&self.service_account, account.to_owned()),
+        ]
+        .into_iter()
+        .filter_map(|(value, words)| value.as_deref().and_then(given).map(|_| words))
+    }
+}
+
 /// What a controller looks after.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Which {
@@ -203,50 +224,33 @@ impl ControllerArgs {
     }
 
     /// What each value says for itself is right; whether it can be meant.
+    ///
+    /// # Errors
+    /// Every fault, a line each, with the flag and the remedy.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
-        let good = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-        let id = self.monitored_id.as_bytes();
-        let ends = |at: Option<&u8>| at.is_some_and(u8::is_ascii_alphanumeric);
-        anyhow::ensure!(
-            id.len() <= 63
-                && id.iter().all(|byte| good(*byte))
-                && ends(id.first())
-                && ends(id.last()),
-            "--monitored-id (MONITORED_ID): {:?} can be the value of no label: up to 63 letters, digits, \
-             '-', '_' and '.', a letter or a digit at both ends",
-            self.monitored_id
-        );
-        if let Some(fault) = self.log().level.and_then(|level| level_filter(&level).err()) {
-            anyhow::bail!("--log-level (LOG_LEVEL): {fault}");
+        let mut faults = Vec::new();
+        let id = &self.monitored_id;
+        if !is_value_of_a_label(id) {
+            faults.push(format!(
+                "--monitored-id (MONITORED_ID): {id:?} can be the value of no label: up to 63 letters, digits, \
+                 '-', '_' and '.', a letter or a digit at both ends"
+            ));
         }
-        anyhow::ensure!(
-            self.key_rotation.0 >= LEAST_KEY_ROTATION,
-            "--key-rotation (MANCIPLE_KEY_ROTATION): has to be longer than any run, and 1h at least"
-        );
-        anyhow::ensure!(
-            self.original.watch_namespace.as_deref().and_then(given).is_none(),
-            "--watch-namespace (WATCH_NAMESPACE): leave it out, and label the namespace, for the controller is told of none: kubectl label \
-             namespace NAME quarks.cloudfoundry.org/monitored={} \
-             quarks.cloudfoundry.org/qjob-service-account=default; or have all monitored: --monitored all",
-            self.monitored_id
-        );
-        anyhow::ensure!(
-            self.original.operator_namespace.as_deref().and_then(given).is_none(),
-            "--operator-namespace: leave it out; --namespace (POD_NAMESPACE) says where the Lease and the keys are"
-        );
-        anyhow::ensure!(
-            self.original.service_account.as_deref().and_then(given).is_none(),
-            "--service-account: leave it out: no pod needs one for its output; the label \
-             quarks.cloudfoundry.org/qjob-service-account of a namespace may have any value"
-        );
-        if let Some(fault) = drift_interval_fault(self.drift_interval.0) {
-            anyhow::bail!("--drift-interval (MANCIPLE_DRIFT_INTERVAL): {fault}");
+        let level = self.log().level.and_then(|level| level_filter(&level).err());
+        faults.extend(level.map(|fault| format!("--log-level (LOG_LEVEL): {fault}")));
+        if self.key_rotation.0 < LEAST_KEY_ROTATION {
+            let why = "has to be longer than any run, and 1h at least";
+            faults.push(format!("--key-rotation (MANCIPLE_KEY_ROTATION): {why}"));
         }
-        if let Some((member, fault)) = self.translation.fault() {
+        faults.extend(self.original.faults(id));
+        let interval = drift_interval_fault(self.drift_interval.0);
+        let of_interval = |fault| format!("--drift-interval (MANCIPLE_DRIFT_INTERVAL): {fault}");
+        faults.extend(interval.map(of_interval));
+        faults.extend(self.translation.faults().map(|(member, fault)| {
             let (flag, variable) = (member.replace('_', "-"), member.to_uppercase());
-            anyhow::bail!("--{flag} (MANCIPLE_{variable}): {fault}");
-        }
-        Ok(())
+            format!("--{flag} (MANCIPLE_{variable}): {fault}")
+        }));
+        refuse(&faults)
     }
 
     pub(crate) fn cluster(&self) -> Cluster {
@@ -288,6 +292,17 @@ impl ControllerArgs {
 /// such.
 fn given(text: &str) -> Option<&str> {
     Some(text).filter(|text| !text.is_empty())
+}
+
+/// Whether a text can be the value of a label; an empty one would be that of none.
+fn is_value_of_a_label(text: &str) -> bool {
+    let is_end = |byte: &u8| byte.is_ascii_alphanumeric();
+    let is_inner = |byte: &u8| is_end(byte) || matches!(byte, b'-' | b'_' | b'.');
+    let bytes = text.as_bytes();
+    let ends = [bytes.first(), bytes.last()];
+    bytes.len() <= 63
+        && bytes.iter().all(is_inner)
+        && ends.into_iter().all(|it| it.is_some_and(is_end))
 }
 
 fn max_workers(text: &str) -> Result<u64, String> {
@@ -340,6 +355,30 @@ mod tests {
             let line = Line::try_parse_from(["controller"].into_iter().chain(words));
             let said = line.unwrap().args.check().unwrap_err().to_string();
             assert!(said.contains(place), "{words:?}: {said}");
+        }
+    }
+
+    #[test]
+    fn faults_are_told_together() {
+        let words = "-n shop -a shop --service-account persist --monitored-id a/b --log-level loud \
+                     --key-rotation 1m --drift-interval 1ms --translate --route-domain a..b --ingress-class B";
+        let line = Line::try_parse_from(["controller"].into_iter().chain(words.split(' ')));
+        let said = line.unwrap().args.check().unwrap_err().to_string();
+        let expected = [
+            "--monitored-id (MONITORED_ID): ",
+            "--log-level (LOG_LEVEL): ",
+            "--key-rotation (MANCIPLE_KEY_ROTATION): ",
+            "--watch-namespace (WATCH_NAMESPACE): ",
+            "--operator-namespace: ",
+            "--service-account: ",
+            "--drift-interval (MANCIPLE_DRIFT_INTERVAL): ",
+            "--route-domain (MANCIPLE_ROUTE_DOMAIN): ",
+            "--ingress-class (MANCIPLE_INGRESS_CLASS): ",
+        ];
+        let faults: Vec<_> = said.lines().skip(1).map(str::trim_start).collect();
+        assert_eq!(faults.len(), expected.len(), "{said}");
+        for (fault, expected) in faults.iter().zip(expected) {
+            assert!(fault.starts_with(expected), "{expected}: {fault}");
         }
     }
 

@@ -11,10 +11,10 @@ mod args;
 mod http;
 mod webhook;
 
-use std::io::ErrorKind;
+use std::io;
 use std::sync::Arc;
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use engine::vital;
 use kubernetes::{Client, Delivery, Lead, quarks, templates};
 use osb::server::Limits;
@@ -25,7 +25,8 @@ pub(crate) use args::ControllerArgs;
 use args::Which;
 use http::Controllers;
 
-use crate::serve::{LINGER, UNDONE, identity, log, told_to_end, whole};
+use crate::log::log;
+use crate::process::{LINGER, bind, identity, keep_lease, told_to_end, whole};
 
 /// What the keys and the Lease are named by.
 const NAME: &str = "quarks";
@@ -47,7 +48,7 @@ pub(crate) fn run(args: &ControllerArgs) -> anyhow::Result<()> {
 /// Looks after what it is to look after, until it is told to end.
 async fn attend(args: &ControllerArgs) -> anyhow::Result<()> {
     // Caught before anything is begun: unhandled, each of them ends the process.
-    let end = told_to_end()?;
+    let end = told_to_end(1)?;
     let cluster = args.cluster();
     let client = kubernetes::client(cluster.kubeconfig.as_deref()).await?;
     // As for kubectl: where nobody says which, it is that of the kubeconfig's context.
@@ -76,28 +77,30 @@ async fn attend(args: &ControllerArgs) -> anyhow::Result<()> {
     lead.give_back().await;
     if let Some(webhook) = webhook {
         // In a pod: without an answer what people order is refused. One that is to be begun anew is so the sooner.
-        if cluster.kubeconfig.is_none() && !lead.is_undone() && whole().is_ok() {
+        if cluster.kubeconfig.is_none() && whole(Some(&lead)).is_ok() {
             tokio::time::sleep(LINGER).await;
         }
         webhook.end().await;
     }
-    ensure!(!lead.is_undone(), UNDONE);
-    whole()
+    whole(Some(&lead))
 }
 
 /// Listens where it is told to. Where nobody has said where, and the usual port is taken, on another: several may be
 /// begun by hand on one machine, and nobody probes them there.
 async fn listen(told: Option<&str>, in_a_pod: bool) -> anyhow::Result<TcpListener> {
     let address = told.unwrap_or(LISTEN);
-    match TcpListener::bind(address).await {
-        Err(error)
-            if told.is_none() && !in_a_pod && error.kind() == ErrorKind::AddrInUse =>
-        {
+    match bind("--listen", address, LISTEN).await {
+        Err(error) if told.is_none() && !in_a_pod && is_taken(&error) => {
             tracing::warn!("{address} is taken: another port is listened on");
             Ok(TcpListener::bind("0.0.0.0:0").await?)
         }
-        bound => bound.with_context(|| format!("--listen: {address} cannot be listened on: name an address and a port that are free, as 0.0.0.0:8080")),
+        bound => bound,
     }
+}
+
+fn is_taken(error: &anyhow::Error) -> bool {
+    let cause = error.downcast_ref::<io::Error>();
+    cause.is_some_and(|cause| cause.kind() == io::ErrorKind::AddrInUse)
 }
 
 /// The controllers that are asked for.
@@ -137,8 +140,7 @@ async fn open(
 fn begin(controllers: &Controllers) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     let lead = &controllers.lead;
-    let keeps = Arc::clone(lead);
-    tasks.spawn(vital::task("the Lease", async move { keeps.keep().await }));
+    tasks.spawn(keep_lease(Arc::clone(lead)));
     if let Some(quarks) = controllers.quarks.clone() {
         let run = quarks.run(Arc::clone(lead));
         tasks.spawn(vital::task("the controller of QuarksJobs", run));

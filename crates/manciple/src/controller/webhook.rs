@@ -15,10 +15,10 @@ use http::StatusCode;
 use kubernetes::Client;
 use kubernetes::templates::admission::{Admission, Changes, LARGEST};
 use osb::server::{Limits, TlsSource};
-use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinHandle;
 
+use crate::process::bind;
 use crate::serve::{Certificate, Tls};
 
 /// How often the files of the certificate are looked at.
@@ -88,9 +88,7 @@ pub(crate) async fn serve(
     let certificate = Certificate::open(&files).context("--webhook-cert, --webhook-key")?;
     let changes = if args.allow_changes { Changes::ByRequester } else { Changes::Refused };
     let admission = Admission::open(client, namespace, name, changes).await?;
-    let listener = TcpListener::bind(listen)
-        .await
-        .with_context(|| format!("--webhook-listen: {listen} cannot be listened on: name an address and a port that are free, as 0.0.0.0:8443"))?;
+    let listener = bind("--webhook-listen", listen, "0.0.0.0:8443").await?;
     tracing::info!(address = %listener.local_addr()?, "the webhook of templates answers");
     let (end, ended) = oneshot::channel();
     let admission = Arc::new(admission);
@@ -148,7 +146,7 @@ async fn renew(certificate: &Certificate) {
         match certificate.reload() {
             Ok(true) => tracing::info!("a new certificate of the webhook is in force"),
             Ok(false) => {}
-            Err(error) => tracing::error!("the certificate before stays in force: {error:#}"),
+            Err(error) => tracing::error!("the certificate from before stays in force: {error:#}"),
         }
     }
 }

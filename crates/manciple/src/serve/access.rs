@@ -152,7 +152,7 @@ impl Access {
         let Some((reviews, settings)) = &self.tokens else { return Ok(None) };
         let Some(token) = bearer(request.authorization) else { return Ok(None) };
         let unavailable = |error: kubernetes::access::AccessError| {
-            tracing::warn!("who asks cannot be told now: {error}");
+            tracing::warn!("cannot ask the cluster whose a token is, or what they may do: {error}");
             Error::new(
                 ErrorKind::Unavailable,
                 "the cluster does not say now whose token it is, or what they may do; come again",

@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use engine::in_process::InProcess;
 use engine::ports::{Clock, Runner, Store};
 use engine::record::Record;
-use engine::{Engine, Observer, SystemClock, vital};
+use engine::{Engine, Observer, SystemClock};
 use kubernetes::brokers::{Brokers, Keeper, Registry, Share};
 use kubernetes::templates::broker::{self as templates, TemplateBroker};
 use kubernetes::{Client, Events, JobRunner, KubernetesStore, Lead, Settings};
@@ -19,10 +19,11 @@ use osb::{Error, ErrorKind};
 use standalone::process::{ProcessRunner, ProcessSettings, RunnerKey, has_runs};
 use standalone::store::{EmbeddedStore, Options};
 
-use super::cluster::{Connected, Group};
-use super::config::Config;
+use super::cluster::{Connected, Opened};
+use super::config::{Config, Period};
 use super::keys;
 use crate::admin::routes::Backup;
+use crate::process::keep_lease;
 
 /// Why a store takes no writes or is not to be trusted, if it is so.
 pub(crate) type Refusing = Arc<dyn Fn() -> Option<String> + Send + Sync>;
@@ -126,8 +127,7 @@ impl Leadership {
 
     /// Begins to want to lead.
     pub(crate) fn stand(&self) -> Arc<Lead> {
-        let lead = Arc::clone(&self.lead);
-        tokio::spawn(vital::task("the Lease", async move { lead.keep().await }));
+        tokio::spawn(keep_lease(Arc::clone(&self.lead)));
         Arc::clone(&self.lead)
     }
 }
@@ -142,7 +142,7 @@ impl Adapters {
         let runner = open_runner(config, data_dir, &store).await?;
         let copies = Copies(Arc::clone(&store));
         if let Err(error) = store.look_through() {
-            tracing::warn!(%error, "the store is not looked through for damage");
+            tracing::warn!(%error, "the store cannot be looked through for damage");
         }
         let asked = Arc::clone(&store);
         let refusing = move || match asked.refusing() {
@@ -168,7 +168,7 @@ impl Adapters {
         broker: &str,
         share: Share,
     ) -> anyhow::Result<Self> {
-        let Group { store, runner, brokers } = cluster.group(broker).await?;
+        let Opened { store, runner, brokers } = cluster.open(broker).await?;
         let registry = cluster.registry.clone();
         let group = brokers.zip(registry).map(|(brokers, registry)| {
             let runner = runner.clone();
@@ -253,9 +253,9 @@ async fn open_runner(
     settings.config_dir.clone_from(&broker.config_dir);
     settings.secret_dir.clone_from(&broker.secret_dir);
     settings.catalog_file.clone_from(&config.catalog.file);
-    settings.catalog_timeout = config.catalog.timeout.map_or(settings.catalog_timeout, |it| it.0);
+    settings.catalog_timeout = Period::or(config.catalog.timeout, settings.catalog_timeout);
     settings.pass_environment.clone_from(&broker.pass_env);
-    settings.grace = broker.grace.map_or(settings.grace, |grace| grace.0);
+    settings.grace = Period::or(broker.grace, settings.grace);
     settings.output_limit = broker.output_limit.unwrap_or(settings.output_limit);
     settings.log_limit = broker.log_limit.unwrap_or(settings.log_limit);
     Ok(ProcessRunner::open(settings)?)

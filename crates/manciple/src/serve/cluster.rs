@@ -1,116 +1,24 @@
-//! Serving on Kubernetes: records as resources, runs as Jobs, several replicas of which one leads.
+//! Connecting to the cluster that a configuration names: records are resources there, runs are Jobs, and one of several
+//! replicas leads.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, anyhow, ensure};
+use anyhow::{Context, anyhow};
 use kubernetes::access::{Followed, Reviews};
-use kubernetes::brokers::{Brokers, Registry, resources_fault};
+use kubernetes::brokers::{Brokers, Registry};
 use kubernetes::own;
-use kubernetes::syntax::is_subdomain;
 use kubernetes::{
-    Client, Delivery, JobRunner, JobSettings, KubernetesStore, Lead, PackedAgent, PodPolicy,
-    Settings,
+    Client, Delivery, JobRunner, JobSettings, KubernetesStore, Lead, PackedAgent, Settings,
 };
-use serde::Deserialize;
-use serde_json::Value;
 
 use super::access::Access;
-use super::config::{Auth, Broker, Config, Period, Templates, namespace};
-
-/// Where a pod is told its namespace.
-const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
+use super::config::{AgentDelivery, Auth, Cluster, Config, Spelling};
+use crate::process::{identity, pod};
+use crate::random;
 
 /// The agent as it goes into a ConfigMap.
 const PACKED_AGENT: &str = "manciple-agent.packed";
-
-/// The member `kubernetes`: present, or given by the seed's variables, it makes a cluster the place of
-/// everything.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct Cluster {
-    /// Of the resources and the Jobs; that of the pod, by default.
-    pub(crate) namespace: Option<String>,
-    /// The image that has `/bin/broker`.
-    pub(crate) image: Option<String>,
-    /// `Broker` resources instead of an image, and how they are served.
-    pub(crate) brokers: Option<Several>,
-    /// OpenShift templates as services, beside what else is served.
-    pub(crate) templates: Option<Templates>,
-    /// Where `Broker`s may have their Jobs, beside the namespace.
-    pub(crate) job_namespaces: Vec<String>,
-    /// How the agent comes into pods.
-    pub(crate) agent_delivery: AgentDelivery,
-    /// For a ConfigMap: the packed agent, a file of this machine.
-    pub(crate) agent_file: Option<PathBuf>,
-    /// For an init container: the image that has the agent; that of the pod that this runs in, by default.
-    pub(crate) agent_image: Option<String>,
-    /// For an init container: where the agent is in it.
-    pub(crate) agent_path: Option<String>,
-    /// For an init container: its requests and limits, as in a container.
-    pub(crate) agent_resources: Option<Value>,
-    /// A ConfigMap, at `/config`.
-    pub(crate) config_map: Option<String>,
-    /// A Secret, at `/secret`.
-    pub(crate) secret: Option<String>,
-    /// What else is said of the pods.
-    pub(crate) pod: PodPolicy,
-    /// How long a pod may take to begin.
-    pub(crate) start_timeout: Option<Period>,
-    /// How often the key of reports is made anew.
-    pub(crate) key_rotation: Option<Period>,
-    /// How long the Job of a run that succeeded is kept.
-    pub(crate) keep_succeeded: Option<Period>,
-    /// The same of one that did not.
-    pub(crate) keep_failed: Option<Period>,
-    /// The cluster, where this does not run in a pod of it.
-    pub(crate) kubeconfig: Option<PathBuf>,
-    /// How whoever gives these writes them.
-    #[serde(skip)]
-    pub(crate) spelling: Spelling,
-}
-
-/// What a fault calls the settings that are given in several ways.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Spelling {
-    pub(crate) namespace: &'static str,
-    pub(crate) agent_file: &'static str,
-    pub(crate) agent_image: &'static str,
-    pub(crate) by_init_container: &'static str,
-}
-
-/// As members of a configuration.
-impl Default for Spelling {
-    fn default() -> Self {
-        Self {
-            namespace: "kubernetes.namespace",
-            agent_file: "kubernetes.agent_file",
-            agent_image: "kubernetes.agent_image",
-            by_init_container: "agent_delivery: init-container",
-        }
-    }
-}
-
-/// How the agent comes into pods.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum AgentDelivery {
-    /// Mounted from a ConfigMap.
-    #[default]
-    ConfigMap,
-    /// Copied out of our image, where nothing may be executed from a ConfigMap.
-    InitContainer,
-}
-
-/// How several brokers are served.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Several {
-    /// As one catalog, at `/v2`.
-    Together,
-    /// Each with its own, at `/brokers/NAME/v2`.
-    Apart,
-}
 
 /// A cluster that answers.
 pub(crate) struct Connected {
@@ -123,8 +31,8 @@ pub(crate) struct Connected {
     pub(crate) lead: Arc<Lead>,
 }
 
-/// What serves a group of brokers, or the one.
-pub(crate) struct Group {
+/// What is recorded under a name, and who carries it out: of a group of brokers, or of the one.
+pub(crate) struct Opened {
     pub(crate) store: Arc<KubernetesStore>,
     pub(crate) runner: JobRunner,
     /// Who is in it, if `Broker`s say so.
@@ -143,7 +51,7 @@ impl Connected {
     }
 
     /// Opens what is recorded under a name, and its runs.
-    pub(crate) async fn group(&self, name: &str) -> anyhow::Result<Group> {
+    pub(crate) async fn open(&self, name: &str) -> anyhow::Result<Opened> {
         let base = JobSettings { broker: name.to_owned(), ..self.base.clone() };
         let settings = Settings { namespace: base.namespace.clone(), broker: name.to_owned() };
         let store = Arc::new(KubernetesStore::open(self.client.clone(), settings).await?);
@@ -152,13 +60,13 @@ impl Connected {
             let runner = JobRunner::open(client, base).await?;
             runner.belongs_to(&store);
             runner.led_by(&self.lead);
-            return Ok(Group { store, runner, brokers: None });
+            return Ok(Opened { store, runner, brokers: None });
         }
         let brokers = Brokers::new(base, self.further.clone());
         let runner = JobRunner::open_group(client, Arc::clone(&brokers)).await?;
         runner.belongs_to(&store);
         runner.led_by(&self.lead);
-        Ok(Group { store, runner, brokers: Some(brokers) })
+        Ok(Opened { store, runner, brokers: Some(brokers) })
     }
 }
 
@@ -179,31 +87,13 @@ impl Cluster {
         let namespace = self.namespace()?;
         let client = kubernetes::client(self.kubeconfig.as_deref()).await?;
         let delivery = self.delivery(&client, &namespace).await?;
-        let mut base = self.jobs(&namespace, delivery, &config.broker, name)?;
-        base.catalog_file.clone_from(&config.catalog.file);
-        base.catalog_timeout = config.catalog.timeout.map_or(base.catalog_timeout, |it| it.0);
+        let base = self.jobs(config, name, &namespace, delivery);
         let registry = match self.brokers {
             Some(_) => Some(Registry::open(client.clone(), &namespace).await?),
             None => None,
         };
         let lead = Arc::new(Lead::new(client.clone(), &namespace, name, &identity()?));
         Ok(Connected { client, base, further: self.job_namespaces.clone(), registry, lead })
-    }
-
-    /// Whether it serves nothing but templates.
-    pub(crate) fn is_of_templates(&self) -> bool {
-        self.templates.is_some() && self.image.is_none() && self.brokers.is_none()
-    }
-
-    /// Whether this runs in a pod of the cluster. Without a kubeconfig of ours there may be that of a person, which the
-    /// client finds by itself.
-    pub(crate) fn is_in_a_pod(&self) -> bool {
-        self.has_account(Path::new(NAMESPACE_FILE))
-    }
-
-    /// The same, by the file that comes with a service account, without which a pod has no way to the cluster.
-    fn has_account(&self, namespace: &Path) -> bool {
-        self.kubeconfig.is_none() && namespace.exists()
     }
 
     /// What the cluster is asked about those who ask.
@@ -228,7 +118,7 @@ impl Cluster {
     pub(crate) async fn first_password(&self, name: &str) -> anyhow::Result<String> {
         let namespace = self.namespace()?;
         let client = kubernetes::client(self.kubeconfig.as_deref()).await?;
-        let fresh = super::random_text()?;
+        let fresh = random::text()?;
         let (secret, password) = own::shared_password(client, &namespace, name, &fresh).await?;
         tracing::warn!(
             user = super::secrets::FIRST_USER,
@@ -236,134 +126,6 @@ impl Cluster {
             "no users are configured: the password of one is in a Secret, under the key password"
         );
         Ok(password)
-    }
-
-    pub(crate) fn namespace(&self) -> anyhow::Result<String> {
-        self.namespace_or(None)
-    }
-
-    /// The same; `otherwise`, where none is given and this is no pod of a cluster.
-    pub(crate) fn namespace_or(&self, otherwise: Option<&str>) -> anyhow::Result<String> {
-        let ours = || std::fs::read_to_string(NAMESPACE_FILE).ok();
-        let member = self.spelling.namespace;
-        let given = self.namespace.clone().filter(|name| !name.is_empty());
-        let name = given.or_else(ours).or(otherwise.map(str::to_owned)).with_context(|| {
-            format!("{member}: give one (or POD_NAMESPACE), for this is no pod of a cluster")
-        })?;
-        namespace(&name).map_err(|fault| anyhow!("{member} (or POD_NAMESPACE): {name:?} {fault}"))
-    }
-
-    fn jobs(
-        &self,
-        namespace: &str,
-        delivery: Delivery,
-        broker: &Broker,
-        name: &str,
-    ) -> anyhow::Result<JobSettings> {
-        let image = match self.brokers {
-            Some(_) => "",
-            None => self.image.as_deref().context(
-                "kubernetes.image: give the broker's image (or JOBS_IMAGE); or give \
-                 kubernetes.brokers: together or apart, and say the brokers in Broker resources; or give \
-                 kubernetes.templates",
-            )?,
-        };
-        for (given, member) in [
-            (self.image.is_some(), "image (or JOBS_IMAGE)"),
-            (self.config_map.is_some(), "config_map (or JOBS_CONFIG_MAP)"),
-            (self.secret.is_some(), "secret (or JOBS_SECRET)"),
-            (self.pod != PodPolicy::default(), "pod"),
-        ] {
-            ensure!(
-                self.brokers.is_none() || !given,
-                "kubernetes.{member}: is for one broker, and kubernetes.brokers for several; make a \
-                 Broker resource of it, or leave kubernetes.brokers out"
-            );
-        }
-        ensure!(
-            self.brokers.is_some() || self.job_namespaces.is_empty(),
-            "kubernetes.job_namespaces: is for Broker resources; give kubernetes.brokers too, or \
-             leave it out"
-        );
-        for (given, member) in [
-            (broker.command.is_some(), "command"),
-            (broker.config_dir.is_some(), "config_dir"),
-            (broker.secret_dir.is_some(), "secret_dir"),
-            (!broker.pass_env.is_empty(), "pass_env"),
-        ] {
-            ensure!(!given, "broker.{member}: is for one machine; on a cluster give kubernetes.…");
-        }
-        let mut settings = JobSettings::new(namespace, name, image, delivery);
-        let or = |period: Option<Period>, base| period.map_or(base, |period| period.0);
-        settings.config_map.clone_from(&self.config_map);
-        settings.secret.clone_from(&self.secret);
-        settings.pod = self.pod.clone();
-        settings.grace = or(broker.grace, settings.grace);
-        settings.output_limit = broker.output_limit;
-        settings.log_limit = broker.log_limit;
-        settings.start_timeout = or(self.start_timeout, settings.start_timeout);
-        settings.key_rotation = or(self.key_rotation, settings.key_rotation);
-        settings.keep_succeeded = or(self.keep_succeeded, settings.keep_succeeded);
-        settings.keep_failed = or(self.keep_failed, settings.keep_failed);
-        Ok(settings)
-    }
-}
-
-impl Cluster {
-    /// What of one way of delivery is said beside the other. The image may be: it can come from a variable.
-    pub(crate) fn faults(&self) -> impl Iterator<Item = String> {
-        let by_map = self.agent_delivery == AgentDelivery::ConfigMap;
-        [
-            ("agent_file", self.agent_file.is_some() && !by_map, "config-map"),
-            ("agent_path", self.agent_path.is_some() && by_map, "init-container"),
-            ("agent_resources", self.agent_resources.is_some() && by_map, "init-container"),
-        ]
-        .into_iter()
-        .filter_map(|(member, wrong, of)| {
-            let words = format!("kubernetes.{member}: is for agent_delivery: {of}; leave it out");
-            wrong.then_some(words)
-        })
-        .chain(self.agent_resources.iter().filter_map(|resources| {
-            let fault = resources_fault(resources, "kubernetes.agent_resources")?;
-            Some(format!("{}: {}", fault.path, fault.message))
-        }))
-        .chain(self.names())
-        .chain(self.job_namespaces.iter().enumerate().filter_map(|(index, name)| {
-            let fault = namespace(name).err()?;
-            Some(format!("kubernetes.job_namespaces[{index}]: {name:?}: {fault}"))
-        }))
-        .chain(
-            kubernetes::brokers::pod_faults(&self.pod, "kubernetes.pod", &self.mounted())
-                .into_iter()
-                .map(|fault| format!("{}: {}", fault.path, fault.message)),
-        )
-        .chain(self.templates.iter().flat_map(|templates| {
-            let faults = templates.faults().into_iter();
-            faults.map(|fault| format!("kubernetes.templates.{fault}"))
-        }))
-    }
-
-    /// What of its configuration a broker has mounted: the name of the volume, and where.
-    fn mounted(&self) -> Vec<(&'static str, &'static str)> {
-        let config = self.config_map.as_ref().map(|_| ("config", "/config"));
-        config.into_iter().chain(self.secret.as_ref().map(|_| ("secret", "/secret"))).collect()
-    }
-
-    /// Images and objects that cannot be called so: nothing would say it but a Job that is refused, or a pod that waits.
-    fn names(&self) -> impl Iterator<Item = String> {
-        let images = [("image", &self.image), ("agent_image", &self.agent_image)];
-        let is_image = |name: &String| !name.is_empty() && !name.contains(char::is_whitespace);
-        let images = images.into_iter().filter(move |(_, it)| !it.iter().all(is_image)).map(
-            |(member, _)| format!("kubernetes.{member}: must be the name of an image, such as registry.example/broker:1"),
-        );
-        let objects = [("config_map", &self.config_map), ("secret", &self.secret)];
-        let is_name = |name: &String| is_subdomain(name);
-        let objects = objects.into_iter().filter(move |(_, it)| !it.iter().all(is_name));
-        images.chain(objects.map(|(member, _)| {
-            format!(
-                "kubernetes.{member}: must be a name: small letters, digits, - and ., at most 253"
-            )
-        }))
     }
 
     /// How the agent comes into pods.
@@ -411,38 +173,4 @@ impl Cluster {
 fn packed_agent() -> PathBuf {
     let ours = std::env::current_exe().unwrap_or_default().with_file_name(PACKED_AGENT);
     if ours.is_file() { ours } else { Path::new("/").join(PACKED_AGENT) }
-}
-
-/// Who we are among replicas: the pod's name, and something that a pod of the same name does not have.
-pub(crate) fn identity() -> anyhow::Result<String> {
-    Ok(format!("{}-{}", pod(), &super::random_text()?[..8]))
-}
-
-/// The pod's name. Host names are cut at 63 bytes; a pod's name may be longer.
-fn pod() -> String {
-    let named = std::env::var("POD_NAME").ok().filter(|name| !name.is_empty());
-    let host = || std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    named.unwrap_or_else(|| host().trim().to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_pod_is_known_by_its_service_account_and_not_by_the_want_of_a_kubeconfig() {
-        let folder = tempfile::tempdir().unwrap();
-        let (mounted, none) = (folder.path().join("namespace"), folder.path().join("none"));
-        std::fs::write(&mounted, "n").unwrap();
-        for (case, kubeconfig, file, expected) in [
-            ("in a pod", None, &mounted, true),
-            ("a person's kubeconfig is found", None, &none, false),
-            ("a kubeconfig", Some("config"), &none, false),
-            ("a pod of another cluster", Some("config"), &mounted, false),
-        ] {
-            let kubeconfig = kubeconfig.map(Into::into);
-            let cluster = Cluster { kubeconfig, ..Cluster::default() };
-            assert_eq!(cluster.has_account(file), expected, "{case}");
-        }
-    }
 }

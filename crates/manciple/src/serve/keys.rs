@@ -7,6 +7,7 @@ use standalone::seal::KeySource;
 
 use super::config::Encryption;
 use super::secrets;
+use crate::random;
 
 /// The variable that holds the key itself.
 pub(crate) const KEY: &str = "MANCIPLE_ENCRYPTION_KEY";
@@ -61,7 +62,7 @@ pub(crate) fn choose(encryption: &Encryption, data_dir: &Path) -> anyhow::Result
             .recursive(true)
             .create(data_dir)
             .with_context(|| format!("data_dir: {} cannot be made", data_dir.display()))?;
-        if secrets::make(&path, &secrets::random_text()?)? {
+        if secrets::make(&path, &random::text()?)? {
             tracing::warn!(
                 key_file = %path.display(),
                 "no encryption key is configured: one was made beside the store; keep a copy \

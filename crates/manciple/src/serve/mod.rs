@@ -14,7 +14,6 @@ mod config;
 mod failpoint;
 mod groups;
 mod keys;
-mod log;
 mod metrics;
 mod probes;
 mod secrets;
@@ -28,14 +27,11 @@ use std::process::ExitCode;
 use standalone::seal::KeySource;
 use standalone::store::{OpenError, Replace, Restored, restore as restore_store};
 
-pub(crate) use cluster::{AgentDelivery, Cluster, Spelling, identity};
 pub(crate) use config::filter as level_filter;
 pub(crate) use config::{
-    Drift, Format, Log, Period, Requesters, Tls, Translate, drift_interval_fault, namespace,
+    AgentDelivery, Cluster, Drift, Format, Log, Period, Requesters, Spelling, Tls, Translate,
+    drift_interval_fault, namespace, refuse,
 };
-pub(crate) use log::log;
-pub(crate) use secrets::random_text;
-pub(crate) use start::{LINGER, UNDONE, told_to_end, whole};
 pub(crate) use tls::Certificate;
 
 use config::{Config, Encryption};
@@ -94,15 +90,6 @@ impl ServeArgs {
             None => Config::default(),
         };
         config.take_environment(|name| std::env::var(name).ok())?;
-        let overlay = |slot: &mut Option<PathBuf>, given: Option<PathBuf>| {
-            if given.is_some() {
-                *slot = given;
-            }
-        };
-        overlay(&mut config.data_dir, self.data_dir);
-        overlay(&mut config.broker.command, self.broker_command);
-        overlay(&mut config.broker.config_dir, self.config_dir);
-        overlay(&mut config.broker.secret_dir, self.secret_dir);
         let key = |given, variable, configured: &mut Option<PathBuf>| {
             *configured = keys::file(given, keys::is_held(variable), configured.take());
         };
@@ -110,6 +97,10 @@ impl ServeArgs {
         key(self.encryption_key_file, keys::KEY, key_file);
         key(self.previous_encryption_key_file, keys::PREVIOUS, previous_key_file);
         config.listen = self.listen.or(config.listen);
+        config.data_dir = self.data_dir.or(config.data_dir);
+        config.broker.command = self.broker_command.or(config.broker.command);
+        config.broker.config_dir = self.config_dir.or(config.broker.config_dir);
+        config.broker.secret_dir = self.secret_dir.or(config.broker.secret_dir);
         config.http.open_metrics = self.open_metrics.unwrap_or(config.http.open_metrics);
         config.log.format = self.log_format.or(config.log.format);
         config.log.level = self.log_level.or(config.log.level);

@@ -13,12 +13,12 @@ use engine::vital;
 use http::HeaderValue;
 use osb::Error;
 use osb::server::{Authentication, Authenticator, Credentials, Presented, Principal};
-use rustls::crypto::ring::default_provider;
 use tokio::sync::watch::Receiver;
 use zeroize::Zeroizing;
 
 use super::access::Access;
 use super::config::Auth;
+use crate::random;
 use crate::role::Role;
 
 /// The largest secret file read, in bytes.
@@ -53,7 +53,7 @@ impl Callers {
         let first = if auth.is_configured() { First::Nobody } else { first };
         if let First::Folder(folder) = &first {
             let path = first_file(folder);
-            if !path.exists() && make(&path, &random_text()?)? {
+            if !path.exists() && make(&path, &random::text()?)? {
                 tracing::warn!(
                     user = FIRST_USER,
                     password_file = %path.display(),
@@ -91,7 +91,7 @@ impl Callers {
                 let (more, fault) = secret.add(credentials, followed);
                 credentials = more;
                 if let Some(fault) = fault {
-                    tracing::error!("nobody is known by auth.secrets: {fault}");
+                    tracing::error!("a Secret of auth.secrets lets nobody in: {fault}");
                 }
             }
         }
@@ -117,7 +117,7 @@ impl Callers {
                 Ok(secret)
             }
             (Err(error), Some(before)) => {
-                tracing::error!("the secret before stays in force: {error:#}");
+                tracing::error!("the secret from before stays in force: {error:#}");
                 Ok(before.clone())
             }
             (Err(error), None) => Err(error),
@@ -157,7 +157,7 @@ async fn follow(callers: Weak<Callers>, mut changed: Receiver<u64>) {
         let Some(callers) = callers.upgrade() else { return };
         match callers.reload() {
             Ok(()) => tracing::info!("the Secrets of auth.secrets were read again"),
-            Err(error) => tracing::error!("the secrets before stay in force: {error:#}"),
+            Err(error) => tracing::error!("the secrets from before stay in force: {error:#}"),
         }
     }
 }
@@ -199,7 +199,7 @@ fn read_bytes(path: &Path) -> anyhow::Result<Vec<u8>> {
 /// Killed at any instant, this leaves the whole secret under its name, or nothing there.
 pub(crate) fn make(path: &Path, secret: &str) -> anyhow::Result<bool> {
     // By a name that nobody else writes to, or has left behind.
-    let beside = path.with_extension(format!("new-{}", random_text()?));
+    let beside = path.with_extension(format!("new-{}", random::text()?));
     let made = write(&beside, secret).and_then(|()| name(&beside, path));
     // Whatever came of it: it is not there, or has another name now.
     let _ = std::fs::remove_file(&beside);
@@ -239,17 +239,6 @@ fn rename(file: &Path, name: &Path) -> io::Result<()> {
         Err(rustix::io::Errno::INVAL) if !name.exists() => std::fs::rename(file, name),
         renamed => Ok(renamed?),
     }
-}
-
-/// 256 random bits as text.
-pub(crate) fn random_text() -> anyhow::Result<String> {
-    let mut bytes = [0_u8; 32];
-    default_provider()
-        .secure_random
-        .fill(&mut bytes)
-        .ok()
-        .context("the system has no random numbers to give")?;
-    Ok(data_encoding::BASE64URL_NOPAD.encode(&bytes))
 }
 
 #[cfg(test)]

@@ -4,43 +4,40 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use axum::Router;
 use engine::{Engine, Ports, vital};
 use kubernetes::Lead;
 use kubernetes::brokers::Share;
 use osb::Backend;
 use osb::server::{Bodies, Settings, TlsSource};
-use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use super::access::Access;
 use super::adapters::{Adapters, Refusing, open_store};
-use super::cluster::{Cluster, Connected, Several, identity};
-use super::config::Config;
+use super::cluster::Connected;
+use super::config::{Cluster, Config, Period, Several};
 use super::groups::{self, Groups, Serving};
-use super::log::log;
 use super::metrics::{Exchanges, Metrics, Operations};
 use super::probes::{self, Probes};
 use super::secrets::{Callers, First};
 use super::templates::{self, Ground};
 use super::tls::Certificate;
 use crate::admin::routes::{self, Admin};
+use crate::log::log;
+use crate::process::{LINGER, bind, identity, keep_lease, told_to_end, whole};
 
 /// How often files of secrets and certificates are looked at.
 const LOOK_AT_FILES: Duration = Duration::from_secs(10);
-/// How long a pod that is to go still takes what comes: so long may it be sent something by those who have
-/// not heard yet.
-pub(crate) const LINGER: Duration = Duration::from_secs(5);
 /// How often the catalog is read again, unless said otherwise.
 const REFRESH: Duration = Duration::from_secs(600);
 
 /// Serves until SIGTERM or SIGINT.
 pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
     log(&config.log)?;
-    let policy = config.policy()?;
+    let policy = config.policy();
     let pod = config.kubernetes.as_ref().is_some_and(Cluster::is_in_a_pod);
     let (listen, usual) = listen(config.listen.as_deref(), pod, config.auth.disabled)?;
     let data_dir = config.data_dir.clone().unwrap_or_else(|| PathBuf::from("data"));
@@ -56,7 +53,7 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
         .context("the threads could not be started")?;
     let ended = runtime.block_on(async {
         // Caught before anything is begun: unhandled, each of them ends the process.
-        let end = told_to_end()?;
+        let end = told_to_end(1)?;
         let hangup = signal(SignalKind::hangup()).context("SIGHUP")?;
         let callers = callers(config, &policy.broker, &data_dir).await?;
         let metrics = Metrics::new();
@@ -73,7 +70,7 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
         };
         let watch = watch(hangup, Arc::clone(&parts.callers), certificate.clone(), serving.clone());
         tokio::spawn(vital::task("the look at files", watch));
-        let listener = bind(listen, usual).await?;
+        let listener = bind("listen", listen, usual).await?;
         let address = listener.local_addr()?;
         if config.auth.disabled {
             tracing::warn!(
@@ -92,8 +89,7 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
         let cut = osb::server::serve(listener, router, tls, config.http.limits(), end).await;
         tracing::info!(cut, in_progress = serving.in_progress(), "ended; runs go on");
         give_back(lead.as_deref(), &serving).await;
-        ensure!(!lead.is_some_and(|lead| lead.is_undone()), UNDONE);
-        whole()
+        whole(lead.as_deref())
     });
     runtime.shutdown_timeout(Duration::from_secs(5));
     ended
@@ -112,12 +108,6 @@ async fn callers(config: &Config, broker: &str, data_dir: &Path) -> anyhow::Resu
         }
     };
     Callers::open(&config.auth, first, access)
-}
-
-/// Listens there, or says where else one could.
-async fn bind(listen: &str, usual: &str) -> anyhow::Result<TcpListener> {
-    let bound = TcpListener::bind(listen).await;
-    bound.with_context(|| format!("listen: {listen} cannot be listened on: name an address and a port that are free, as {usual}"))
 }
 
 /// Waits until nothing new is to be taken: a while after the `end` in a pod, and at once where the API server went back
@@ -211,8 +201,7 @@ impl Parts {
             let namespace = cluster.namespace()?;
             let broker = &self.policy.broker;
             let lead = Arc::new(Lead::new(client.clone(), &namespace, broker, &identity()?));
-            let keeps = Arc::clone(&lead);
-            tokio::spawn(vital::task("the Lease", async move { keeps.keep().await }));
+            tokio::spawn(keep_lease(Arc::clone(&lead)));
             let ground = Ground { client, namespace, lead: Arc::clone(&lead) };
             let (market, routes) = templates::open(self, of, ground).await?;
             let serving = Serving::Templates(market, None);
@@ -240,7 +229,7 @@ impl Parts {
         };
         let lead = Arc::clone(&connected.lead);
         let parts = self.clone();
-        let open = move |adapters: Adapters, name: &str, tasks: &mut JoinSet<()>| {
+        let serve = move |adapters: Adapters, name: &str, tasks: &mut JoinSet<()>| {
             let mut policy = parts.policy.clone();
             policy.broker = format!("{}/{name}", policy.broker);
             let engine = parts.engine(&adapters, policy);
@@ -254,11 +243,10 @@ impl Parts {
             let router = parts.routes(&engine, &adapters);
             (engine, router)
         };
-        let groups = Groups::new(connected, registry, &self.policy.broker, Box::new(open));
+        let groups = Groups::new(connected, registry, &self.policy.broker, Box::new(serve));
         groups.begin().await?;
         tokio::spawn(vital::task("the groups of Brokers", Arc::clone(&groups).keep()));
-        let stands = Arc::clone(&lead);
-        tokio::spawn(vital::task("the Lease", async move { stands.keep().await }));
+        tokio::spawn(keep_lease(Arc::clone(&lead)));
         let serving = Serving::Apart(Arc::clone(&groups));
         let router = groups::routes(groups, self.settings());
         Ok(Served { serving, lead: Some(lead), refusing: nothing_refuses(), router })
@@ -282,7 +270,7 @@ impl Parts {
     }
 
     fn refresh(&self) -> Duration {
-        self.config.catalog.refresh.map_or(REFRESH, |period| period.0)
+        Period::or(self.config.catalog.refresh, REFRESH)
     }
 
     fn probes(&self, serving: Serving, refusing: &Refusing) -> Router {
@@ -321,7 +309,7 @@ impl Parts {
         let mut settings = Settings::new(self.callers.authentication());
         settings.missing_version = http.missing_version.into();
         settings.body_limit = http.body_limit.unwrap_or(settings.body_limit);
-        settings.body_timeout = http.body_timeout.map_or(settings.body_timeout, |p| p.0);
+        settings.body_timeout = Period::or(http.body_timeout, settings.body_timeout);
         settings.bodies = self.bodies.clone();
         settings.changes_in_flight = http.changes_in_flight.unwrap_or(settings.changes_in_flight);
         settings.observer = Some(Arc::new(Exchanges(Arc::clone(&self.metrics))));
@@ -350,11 +338,13 @@ async fn watch(
             () = tokio::time::sleep(LOOK_AT_FILES) => false,
         };
         if let Err(error) = callers.reload() {
-            tracing::error!("the secrets before stay in force: {error:#}");
+            tracing::error!("the secrets from before stay in force: {error:#}");
         }
         match certificate.as_ref().map(|certificate| certificate.reload()) {
             Some(Ok(true)) => tracing::info!("a new certificate is in force"),
-            Some(Err(error)) => tracing::error!("the certificate before stays in force: {error:#}"),
+            Some(Err(error)) => {
+                tracing::error!("the certificate from before stays in force: {error:#}");
+            }
             _ => {}
         }
         if asked {
@@ -373,38 +363,14 @@ async fn read_catalogs(serving: Serving, due: Arc<Notify>) {
             reads.spawn(async move {
                 match engine.refresh_catalog().await {
                     Ok(_) => tracing::info!("the catalog was read again"),
-                    Err(error) => tracing::error!("the catalog before stays in force: {error}"),
+                    Err(error) => {
+                        tracing::error!("the catalog from before stays in force: {error}");
+                    }
                 }
             });
         }
         while reads.join_next().await.is_some() {}
     }
-}
-
-pub(crate) fn told_to_end() -> anyhow::Result<impl Future<Output = ()>> {
-    let mut terminate = signal(SignalKind::terminate()).context("SIGTERM")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("SIGINT")?;
-    Ok(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-    })
-}
-
-/// Why a process ends that nobody told to.
-pub(crate) const UNDONE: &str = "the API server went back to an earlier time: begin this process anew, as a Deployment does by \
-                                 itself";
-
-/// Says which task panicked that all else relies on, if one has: why a process ends, too, that nobody told to.
-pub(crate) fn whole() -> anyhow::Result<()> {
-    if let Some(task) = vital::panicked() {
-        bail!(
-            "a task panicked that all else relies on, {task}, by a defect of this program: the log says where; begin this \
-             process anew, as a Deployment does by itself"
-        );
-    }
-    Ok(())
 }
 
 /// Waits until the API server went back to an earlier time.
@@ -455,7 +421,7 @@ mod tests {
         assert!(task.await.is_err());
         let over = over(std::future::pending(), std::future::ready(()), None, true);
         tokio::time::timeout(LINGER / 2, over).await.expect("it goes on");
-        let words = whole().unwrap_err().to_string();
+        let words = whole(None).unwrap_err().to_string();
         assert!(words.contains("a planted one") && words.contains("anew"), "{words}");
     }
 }

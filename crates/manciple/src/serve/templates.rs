@@ -13,7 +13,7 @@ use kubernetes::templates::{self, Controller, DRIFT_INTERVAL, LONGEST_CALL, Sett
 use kubernetes::{Client, Lead};
 
 use super::adapters::Adapters;
-use super::config::Templates;
+use super::config::{Period, Templates};
 use super::start::Parts;
 
 /// How long an operation may take: longer than any instance is waited for.
@@ -72,7 +72,7 @@ pub(crate) async fn open(
             watched: of.instance_namespaces.clone(),
             workers: WORKERS,
             drift: of.drift.into(),
-            drift_interval: of.drift_interval.map_or(DRIFT_INTERVAL, |it| it.0),
+            drift_interval: Period::or(of.drift_interval, DRIFT_INTERVAL),
             translation: of.translate.clone().map(Into::into),
             longest_call: LONGEST_CALL,
         };

@@ -59,11 +59,11 @@ pub(crate) struct Translate {
 }
 
 impl Translate {
-    /// The first member that cannot be a part of an Ingress, and why.
-    pub(crate) fn fault(&self) -> Option<(&'static str, String)> {
+    /// The members that cannot be a part of an Ingress, and why.
+    pub(crate) fn faults(&self) -> impl Iterator<Item = (&'static str, String)> {
         let members =
             [("route_domain", &self.route_domain), ("ingress_class", &self.ingress_class)];
-        members.into_iter().find_map(|(member, value)| {
+        members.into_iter().filter_map(|(member, value)| {
             // Empty: as if it was not said.
             let value = value.as_deref().filter(|it| !it.is_empty() && !is_subdomain(it))?;
             let why = "has to be a DNS name: small letters, digits, '-' and '.'";
@@ -90,7 +90,7 @@ impl Templates {
         }
         let interval = self.drift_interval.and_then(|it| drift_interval_fault(it.0));
         faults.extend(interval.map(|fault| format!("drift_interval: {fault}")));
-        let translate = self.translate.as_ref().and_then(Translate::fault);
+        let translate = self.translate.iter().flat_map(Translate::faults);
         faults.extend(translate.map(|(member, fault)| format!("translate.{member}: {fault}")));
         faults
     }

@@ -1,6 +1,5 @@
 //! What a configuration may say.
 
-use super::super::cluster::Several;
 use super::environment::of_steward;
 use super::*;
 
@@ -19,7 +18,7 @@ fn what_the_page_shows_is_understood_and_is_the_default() {
     let mut shown = shown(include_str!("../../../../../docs/operating.md"));
     let config = parse(shown.next().unwrap()).unwrap();
     config.check().unwrap();
-    let mut policy = config.policy().unwrap();
+    let mut policy = config.policy();
     assert_eq!(policy.timeouts.bind, Duration::from_secs(60), "not the default, but an example");
     policy.timeouts = engine::Policy::default().timeouts;
     policy.dashboard_url = None;
@@ -152,7 +151,7 @@ fn seed_variables_are_understood() {
     .unwrap();
     assert_eq!(config.broker.config_dir.as_deref(), Some(folder.path()));
     assert_eq!(config.broker.secret_dir.as_deref(), Some(folder.path()));
-    assert_eq!(config.policy().unwrap().timeouts.bind, Duration::from_secs(900));
+    assert_eq!(config.policy().timeouts.bind, Duration::from_secs(900));
     for (pairs, word) in [
         ([("STEWARD_MODE", "helm")], "only `jobs`"),
         ([("JOBS_SECRET", "my-secret")], "directory"),
@@ -345,12 +344,6 @@ fn a_variable_that_nobody_would_heed_is_refused_with_what_has_to_be_said_too() {
         let of = |name: &str| value(name).filter(|_| refused.is_none()).unwrap_or_default();
         assert_eq!(taken, (of(namespaces), of(image)), "{case}");
     }
-}
-
-#[test]
-fn a_hold_longer_than_platforms_wait_is_refused() {
-    let config = parse("operations:\n  hold:\n    bind: 60s\n").unwrap();
-    assert!(config.policy().unwrap_err().to_string().contains("operations.hold.bind"));
 }
 
 #[test]

@@ -73,9 +73,9 @@ fn list(items: &[Value]) -> Value {
 async fn closed(is_left: &Arc<AtomicBool>) -> (Arc<Groups>, Router) {
     let client = server(is_left);
     let registry = Registry::open(client.clone(), "home").await.unwrap();
-    let open: Box<Open> = Box::new(|_, _, _| unreachable!("without keys"));
+    let serve: Box<Serve> = Box::new(|_, _, _| unreachable!("without keys"));
     let cluster = Connected::before(client, &registry, "all");
-    let groups = Groups::new(cluster, registry, "all", open);
+    let groups = Groups::new(cluster, registry, "all", serve);
     groups.begin().await.unwrap();
     let known = Credentials::new().token("platform", "planted", "platform");
     let routes = routes(Arc::clone(&groups), Settings::new(Authentication::fixed(known)));

@@ -24,12 +24,12 @@ fn what_cannot_be_meant_is_refused_naming_the_member() {
         ("http: {handshake_timeout: 0s}", "http.handshake_timeout", zero),
         ("broker: {output_limit: 0}", "broker.output_limit", zero),
         (
-            "{kubernetes: {}, broker: {output_limit: 4194305}}",
+            "{kubernetes: {image: x}, broker: {output_limit: 4194305}}",
             "broker.output_limit",
             "4194304 at most on a cluster",
         ),
         (
-            "{kubernetes: {}, broker: {log_limit: 2097153}}",
+            "{kubernetes: {image: x}, broker: {log_limit: 2097153}}",
             "broker.log_limit",
             "2097152 at most on a cluster",
         ),
@@ -38,7 +38,7 @@ fn what_cannot_be_meant_is_refused_naming_the_member() {
         ("operations: {attempts: 0}", "operations.attempts", zero),
         ("auth: {secrets: [{name: s}]}", "auth.secrets", "is for a cluster"),
         ("auth: {kubernetes: {access_review: true}}", "auth.kubernetes", "is for a cluster"),
-        ("{kubernetes: {}, auth: {kubernetes: {}}}", "auth.kubernetes", "nobody may"),
+        ("{kubernetes: {image: x}, auth: {kubernetes: {}}}", "auth.kubernetes", "nobody may"),
         (
             "{kubernetes: {brokers: apart}, catalog: {file: c.json}}",
             "catalog.file",
@@ -72,28 +72,32 @@ fn what_cannot_be_meant_is_refused_naming_the_member() {
             "is empty",
         ),
         ("tls: {certificate: c, key: ''}", "tls.key", "is empty"),
-        ("kubernetes: {key_rotation: 59m}", "kubernetes.key_rotation", "at least 1h"),
+        ("kubernetes: {image: x, key_rotation: 59m}", "kubernetes.key_rotation", "at least 1h"),
         (
-            "{kubernetes: {key_rotation: 2h}, operations: {timeout: 3h}}",
+            "{kubernetes: {image: x, key_rotation: 2h}, operations: {timeout: 3h}}",
             "kubernetes.key_rotation",
             "longer than any run",
         ),
         (
-            "{kubernetes: {key_rotation: 2h}, operations: {timeouts: {unbind: 2h}}}",
+            "{kubernetes: {image: x, key_rotation: 2h}, operations: {timeouts: {unbind: 2h}}}",
             "kubernetes.key_rotation",
             "which may be 7540 s",
         ),
         (
-            "{kubernetes: {key_rotation: 1h, start_timeout: 1h}}",
+            "{kubernetes: {image: x, key_rotation: 1h, start_timeout: 1h}}",
             "kubernetes.key_rotation",
             "which may be 4540 s",
         ),
         (
-            "{kubernetes: {key_rotation: 2h}, catalog: {timeout: 3h}}",
+            "{kubernetes: {image: x, key_rotation: 2h}, catalog: {timeout: 3h}}",
             "kubernetes.key_rotation",
             "which may be 11140 s by operations.timeout, operations.timeouts, catalog.timeout, ",
         ),
-        ("kubernetes: {start_timeout: 30d}", "kubernetes.key_rotation", "is 2592000 s, by default"),
+        (
+            "kubernetes: {image: x, start_timeout: 30d}",
+            "kubernetes.key_rotation",
+            "is 2592000 s, by default",
+        ),
         (
             "{kubernetes: {image: x}, operations: {timeout: 30d}}",
             "kubernetes.key_rotation",
@@ -109,14 +113,19 @@ fn what_cannot_be_meant_is_refused_naming_the_member() {
             "kubernetes.key_rotation",
             "have runs take less",
         ),
-        ("kubernetes: {start_timeout: 0s}", "kubernetes.start_timeout", "at least 1s"),
-        ("kubernetes: {start_timeout: 999ms}", "kubernetes.start_timeout", "leave it out"),
+        ("kubernetes: {image: x, start_timeout: 0s}", "kubernetes.start_timeout", "at least 1s"),
         (
-            "{kubernetes: {}, auth: {secrets: [{name: s}, {name: s}]}}",
+            "kubernetes: {image: x, start_timeout: 999ms}",
+            "kubernetes.start_timeout",
+            "leave it out",
+        ),
+        (
+            "{kubernetes: {image: x}, auth: {secrets: [{name: s}, {name: s}]}}",
             "auth.secrets",
             "more than once",
         ),
         ("operations: {timeout: 0s}", "operations.timeout", zero),
+        ("operations: {hold: {bind: 60s}}", "operations.hold.bind", "give up after 60s; give less"),
         ("operations: {timeouts: {provision: 0s}}", "operations.timeouts.provision", zero),
         ("operations: {timeouts: {update: 0m}}", "operations.timeouts.update", zero),
         ("operations: {timeouts: {bind: 0h}}", "operations.timeouts.bind", zero),
@@ -149,7 +158,7 @@ fn what_cannot_be_meant_is_refused_naming_the_member() {
             "\"a\" is there more than once",
         ),
         (
-            "kubernetes: {agent_delivery: init-container, agent_file: /a}",
+            "kubernetes: {image: x, agent_delivery: init-container, agent_file: /a}",
             "kubernetes.agent_file",
             "agent_delivery: config-map",
         ),
@@ -178,7 +187,18 @@ fn what_cannot_be_meant_is_refused_naming_the_member() {
             "kubernetes.templates.translate.route_domain",
             "a DNS name",
         ),
+        ("kubernetes: {}", "kubernetes.image", "(or JOBS_IMAGE); or give kubernetes.brokers"),
         ("kubernetes: {image: ''}", "kubernetes.image", "the name of an image"),
+        (
+            "kubernetes: {brokers: apart, image: x}",
+            "kubernetes.image (or JOBS_IMAGE)",
+            "make a Broker resource of it",
+        ),
+        (
+            "kubernetes: {image: x, job_namespaces: [a]}",
+            "kubernetes.job_namespaces",
+            "give kubernetes.brokers too",
+        ),
         ("kubernetes: {image: x, agent_image: a b}", "kubernetes.agent_image", "of an image"),
         ("kubernetes: {image: x, config_map: Bad/Name}", "kubernetes.config_map", "a name"),
         ("kubernetes: {image: x, secret: ''}", "kubernetes.secret", "must be a name"),
@@ -188,33 +208,37 @@ fn what_cannot_be_meant_is_refused_naming_the_member() {
             "no name of a namespace",
         ),
         (
-            "kubernetes: {pod: {securityContext: {runAsUsr: 1000}}}",
+            "kubernetes: {image: x, pod: {securityContext: {runAsUsr: 1000}}}",
             "kubernetes.pod.securityContext.runAsUsr",
             "mind the spelling",
         ),
         (
-            "kubernetes: {pod: {annotations: {manciple.dev/released-until: '0'}}}",
+            "kubernetes: {image: x, pod: {annotations: {manciple.dev/released-until: '0'}}}",
             "kubernetes.pod.annotations",
             "is for Manciple itself",
         ),
         (
-            "kubernetes: {pod: {env: [{name: OSB_X}, {name: MANCIPLE_AGENT, value: a}]}}",
+            "kubernetes: {image: x, pod: {env: [{name: OSB_X}, {name: MANCIPLE_AGENT, value: a}]}}",
             "kubernetes.pod.env[1].name",
             "choose another name",
         ),
         (
-            "kubernetes: {pod: {imagePullPolicy: always}}",
+            "kubernetes: {image: x, pod: {imagePullPolicy: always}}",
             "kubernetes.pod.imagePullPolicy",
             "Always, IfNotPresent or Never",
         ),
-        ("kubernetes: {agent_path: /a}", "kubernetes.agent_path", "agent_delivery: init-container"),
         (
-            "kubernetes: {agent_resources: {}}",
+            "kubernetes: {image: x, agent_path: /a}",
+            "kubernetes.agent_path",
+            "agent_delivery: init-container",
+        ),
+        (
+            "kubernetes: {image: x, agent_resources: {}}",
             "kubernetes.agent_resources",
             "agent_delivery: init-container",
         ),
         (
-            "kubernetes: {agent_delivery: init-container, agent_resources: {limit: {cpu: 1m}}}",
+            "kubernetes: {image: x, agent_delivery: init-container, agent_resources: {limit: {cpu: 1m}}}",
             "kubernetes.agent_resources.limit",
             "mind the spelling",
         ),
@@ -233,6 +257,65 @@ fn faults_are_told_together() {
     assert_eq!(faults(yaml).len(), 3);
 }
 
+/// The members of faults, each with words of its remedy.
+#[test]
+fn what_is_of_one_machine_of_one_broker_or_of_several_is_told_together() {
+    let command = "{command: /b, config_dir: c, secret_dir: s, pass_env: [A]}";
+    for (yaml, expected) in [
+        (
+            format!("{{kubernetes: {{image: x}}, broker: {command}}}"),
+            vec![
+                ("broker.command: ", "kubernetes.image instead"),
+                ("broker.config_dir: ", "kubernetes.config_map instead"),
+                ("broker.secret_dir: ", "kubernetes.secret instead"),
+                ("broker.pass_env: ", "kubernetes.pod.env instead"),
+            ],
+        ),
+        (
+            format!("{{kubernetes: {{brokers: apart}}, broker: {command}}}"),
+            vec![
+                ("broker.command: ", "spec.image of a Broker instead"),
+                ("broker.config_dir: ", "spec.configMap of a Broker instead"),
+                ("broker.secret_dir: ", "spec.secret of a Broker instead"),
+                ("broker.pass_env: ", "spec.pod.env of a Broker instead"),
+            ],
+        ),
+        (
+            "kubernetes: {brokers: apart, image: x, config_map: c, secret: s, pod: {labels: {a: b}}}"
+                .to_owned(),
+            vec![
+                ("kubernetes.image (or JOBS_IMAGE): ", "leave kubernetes.brokers out"),
+                ("kubernetes.config_map (or JOBS_CONFIG_MAP): ", "leave kubernetes.brokers out"),
+                ("kubernetes.secret (or JOBS_SECRET): ", "leave kubernetes.brokers out"),
+                ("kubernetes.pod: ", "leave kubernetes.brokers out"),
+            ],
+        ),
+        (
+            "{kubernetes: {job_namespaces: [a]}, broker: {command: /b}, operations: {hold: {bind: 2m}}}"
+                .to_owned(),
+            vec![
+                ("broker.command: ", "kubernetes.image instead"),
+                ("operations.hold.bind: ", "give less"),
+                ("kubernetes.image: ", "give the broker's image"),
+                ("kubernetes.job_namespaces: ", "give kubernetes.brokers too"),
+            ],
+        ),
+        // They run nothing.
+        (
+            format!(
+                "{{kubernetes: {{templates: {{namespaces: [a]}}, job_namespaces: [b]}}, broker: {command}}}"
+            ),
+            vec![],
+        ),
+    ] {
+        let faults = faults(&yaml);
+        assert_eq!(faults.len(), expected.len(), "{yaml}: {faults:?}");
+        for (fault, (member, remedy)) in faults.iter().zip(expected) {
+            assert!(fault.starts_with(member) && fault.contains(remedy), "{yaml}: {fault}");
+        }
+    }
+}
+
 #[test]
 fn what_has_a_meaning_is_taken() {
     for yaml in [
@@ -249,19 +332,19 @@ fn what_has_a_meaning_is_taken() {
         "operations: {hold: {bind: 0s}, timeout: 1ms, tombstones: 0s}",
         "operations: {dashboard_url: 'https://d/{instance_id}?again={instance_id}'}",
         "operations: {dashboard_url: 'https://d/'}",
-        "kubernetes: {agent_file: /a}",
-        "kubernetes: {agent_delivery: init-container, agent_path: /a, agent_image: i}",
-        "kubernetes: {agent_image: i}",
-        "kubernetes: {start_timeout: 1s}",
+        "kubernetes: {image: x, agent_file: /a}",
+        "kubernetes: {image: x, agent_delivery: init-container, agent_path: /a, agent_image: i}",
+        "kubernetes: {image: x, agent_image: i}",
+        "kubernetes: {image: x, start_timeout: 1s}",
         "{kubernetes: {image: x}, operations: {timeout: 29d}, catalog: {timeout: 29d}}",
         "{kubernetes: {image: x, key_rotation: 41d}, operations: {timeout: 40d}}",
         "{operations: {timeout: 40d}, catalog: {timeout: 40d}}",
         "{kubernetes: {image: x}, catalog: {file: c.json, timeout: 40d}}",
         "auth: {disabled: true}",
         "{kubernetes: {templates: {namespaces: [a]}}, operations: {timeout: 40d}}",
-        "kubernetes: {agent_delivery: init-container, agent_resources: {limits: {memory: 64Mi}}}",
+        "kubernetes: {image: x, agent_delivery: init-container, agent_resources: {limits: {memory: 64Mi}}}",
         "kubernetes: {image: 'r:5000/b@sha256:0', config_map: a.b, secret: s}",
-        "kubernetes: {pod: {resources: {limits: {memory: 64Mi}}, labels: {team: a}}}",
+        "kubernetes: {image: x, pod: {resources: {limits: {memory: 64Mi}}, labels: {team: a}}}",
         "kubernetes: {templates: {namespaces: [a], ids: name, status_codes: original}}",
         "auth: {users: [{name: a, password_file: x}], tokens: [{name: a, token_file: y}]}",
     ] {

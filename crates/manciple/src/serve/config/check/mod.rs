@@ -6,11 +6,10 @@ use std::time::Duration;
 use anyhow::bail;
 use engine::contract::RESERVED_PREFIX;
 use engine::policy::PerAction;
-use kubernetes::JobSettings;
+use osb::Action;
 
-use super::{Config, Period, filter};
+use super::{Cluster, Config, Period, filter};
 use crate::serve::access::ClusterTokens;
-use crate::serve::cluster::Cluster;
 
 /// The most of a broker's output that a pod's log brings home, in bytes; sealed it takes half as much again.
 const MOST_IN_A_LOG: usize = 4 * 1024 * 1024;
@@ -20,6 +19,9 @@ const MOST_OF_STDERR: usize = 2 * 1024 * 1024;
 const LEAST_REFRESH: Duration = Duration::from_secs(1);
 /// In less no pod begins, and every run would fail: it is kept in whole seconds.
 const LEAST_START: Duration = Duration::from_secs(1);
+
+/// So long platforms wait for the answer to a request.
+const PLATFORMS_WAIT: Duration = Duration::from_secs(60);
 
 /// What `operations.dashboard_url` may have in braces.
 const PLACEHOLDER: &str = "{instance_id}";
@@ -53,6 +55,7 @@ impl Config {
             format!("{member}: is empty, which would be the folder of this file; give a path, or leave it out")
         }));
         faults.extend(self.of_one_broker());
+        faults.extend(self.of_one_machine());
         let passed = self.broker.pass_env.iter().enumerate();
         faults.extend(passed.filter_map(|(index, name)| {
             Some(format!("broker.pass_env[{index}]: {}", no_variable(name)?))
@@ -69,15 +72,12 @@ impl Config {
         faults.extend(self.no_image().map(str::to_owned));
         faults.extend(self.pod_limits());
         faults.extend(self.key_rotation());
+        faults.extend(self.holds());
         faults.extend(self.operations.dashboard_url.as_deref().and_then(dashboard_url));
         let level = self.log.level.as_deref().and_then(|level| filter(level).err());
         faults.extend(level.map(|fault| format!("log.level: {fault}")));
         faults.extend(self.kubernetes.iter().flat_map(Cluster::faults));
-        match &faults[..] {
-            [] => Ok(()),
-            [fault] => bail!("the configuration is not right: {fault}"),
-            faults => bail!("the configuration is not right:\n  {}", faults.join("\n  ")),
-        }
+        refuse(&faults)
     }
 
     /// Jobs mode is of an image. What this machine has at `/bin/broker` is not meant, unless somebody says which executable
@@ -108,6 +108,39 @@ impl Config {
         })
     }
 
+    /// What an executable of this machine is given. On a cluster it is an image, and pods have it otherwise; templates have
+    /// neither.
+    fn of_one_machine(&self) -> Vec<String> {
+        let cluster = self.kubernetes.as_ref().filter(|cluster| !cluster.is_of_templates());
+        let Some(cluster) = cluster else { return Vec::new() };
+        let broker = &self.broker;
+        [
+            ("command", broker.command.is_some(), "kubernetes.image", "spec.image"),
+            ("config_dir", broker.config_dir.is_some(), "kubernetes.config_map", "spec.configMap"),
+            ("secret_dir", broker.secret_dir.is_some(), "kubernetes.secret", "spec.secret"),
+            ("pass_env", !broker.pass_env.is_empty(), "kubernetes.pod.env", "spec.pod.env"),
+        ]
+        .into_iter()
+        .filter(|(_, given, ..)| *given)
+        .map(|(member, _, of_one, of_several)| {
+            let instead = match cluster.brokers {
+                None => of_one.to_owned(),
+                Some(_) => format!("{of_several} of a Broker"),
+            };
+            format!("broker.{member}: is for one machine; on a cluster give {instead} instead")
+        })
+        .collect()
+    }
+
+    /// What is held for longer than platforms wait.
+    fn holds(&self) -> impl Iterator<Item = String> {
+        let hold = self.policy().hold;
+        let is_too_long = move |action: &Action| hold.of(*action) >= PLATFORMS_WAIT;
+        Action::ALL.into_iter().filter(is_too_long).map(|action| {
+            format!("operations.hold.{action}: platforms give up after 60s; give less")
+        })
+    }
+
     /// What is large comes home in a pod's log, beside what else is in it.
     fn pod_limits(&self) -> impl Iterator<Item = String> {
         let broker = &self.broker;
@@ -132,17 +165,8 @@ impl Config {
     fn key_rotation(&self) -> Option<String> {
         // Nothing is run for templates.
         let cluster = self.kubernetes.as_ref().filter(|cluster| !cluster.is_of_templates())?;
-        let or = |period: Option<Period>, base| period.map_or(base, |period| period.0);
-        let base = JobSettings::new("", "", "", "");
-        let settings = JobSettings {
-            start_timeout: or(cluster.start_timeout, base.start_timeout),
-            grace: or(self.broker.grace, base.grace),
-            catalog_timeout: or(self.catalog.timeout, base.catalog_timeout),
-            key_rotation: or(cluster.key_rotation, base.key_rotation),
-            ..base
-        };
-        let PerAction { provision, update, bind, unbind, deprovision } =
-            self.policy().ok()?.timeouts;
+        let settings = cluster.jobs(self, "", "", "");
+        let PerAction { provision, update, bind, unbind, deprovision } = self.policy().timeouts;
         // Where a file has the catalog nobody is asked for it.
         let catalog = Some(settings.catalog_timeout).filter(|_| self.catalog.file.is_none());
         let longest = [provision, update, bind, unbind, deprovision]
@@ -222,6 +246,18 @@ impl Config {
         ]
         .into_iter()
         .filter_map(|(member, zero)| zero.then_some(member))
+    }
+}
+
+/// Refuses what has faults.
+///
+/// # Errors
+/// All of them, a line each.
+pub(crate) fn refuse(faults: &[String]) -> anyhow::Result<()> {
+    match faults {
+        [] => Ok(()),
+        [fault] => bail!("the configuration is not right: {fault}"),
+        faults => bail!("the configuration is not right:\n  {}", faults.join("\n  ")),
     }
 }
 

@@ -8,12 +8,12 @@ use tracing::field::Field;
 use tracing_subscriber::field::MakeExt;
 use tracing_subscriber::fmt::format::{FormatFields, Writer, debug_fn};
 
-use super::config::{self, Format, Log};
+use crate::serve::{Format, Log, level_filter};
 
 /// Begins to log to standard error.
 pub(crate) fn log(log: &Log) -> anyhow::Result<()> {
     let level = log.level.as_deref().unwrap_or("info");
-    let filter = config::filter(level).map_err(anyhow::Error::msg)?;
+    let filter = level_filter(level).map_err(anyhow::Error::msg)?;
     let filter = tracing_subscriber::EnvFilter::try_new(filter)
         .with_context(|| format!("log.level: {level:?} is not a level"))?;
     // Told to the same place, an error of the log itself would be a panic: whoever read the log is gone.
@@ -134,7 +134,7 @@ mod tests {
         });
         let written = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
         let escaped = r"x\nINFO forged\r\u{1b}[2J\u{9b}\u{2028}\u{202e}é";
-        let at = "manciple::serve::log::tests:";
+        let at = "manciple::log::tests:";
         let lines: Vec<&str> = written.lines().map(str::trim_start).collect();
         let first = format!(r#"WARN {at} it {escaped} error={escaped} text="{escaped}" count=3"#);
         assert_eq!(lines, [first, format!("WARN {at} again error={escaped}")]);

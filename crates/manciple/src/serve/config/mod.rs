@@ -3,6 +3,7 @@
 //! Every member has a default but the broker's own. An unknown member is refused, with its line.
 
 mod check;
+mod cluster;
 mod environment;
 mod fault;
 mod level;
@@ -14,15 +15,16 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use engine::policy::{DeletedAnswer, OnBound, OnLost, PerAction};
 use osb::jobs::contract::Capability;
 use osb::server::{Limits, MissingVersion};
 use serde::Deserialize;
 
 use super::access::{ClusterTokens, NamedSecret};
-use super::cluster::Cluster;
 use crate::role::Role;
+pub(crate) use check::refuse;
+pub(crate) use cluster::{AgentDelivery, Cluster, Several, Spelling};
 pub(crate) use level::filter;
 pub(crate) use templates::{
     Drift, Requesters, Templates, Translate, drift_interval_fault, namespace,
@@ -121,13 +123,12 @@ pub(crate) struct Periods {
 
 impl Periods {
     fn over(&self, base: PerAction<Duration>) -> PerAction<Duration> {
-        let or = |period: &Option<Period>, base| period.map_or(base, |period| period.0);
         PerAction {
-            provision: or(&self.provision, base.provision),
-            update: or(&self.update, base.update),
-            bind: or(&self.bind, base.bind),
-            unbind: or(&self.unbind, base.unbind),
-            deprovision: or(&self.deprovision, base.deprovision),
+            provision: Period::or(self.provision, base.provision),
+            update: Period::or(self.update, base.update),
+            bind: Period::or(self.bind, base.bind),
+            unbind: Period::or(self.unbind, base.unbind),
+            deprovision: Period::or(self.deprovision, base.deprovision),
         }
     }
 }
@@ -233,15 +234,14 @@ pub(crate) struct Http {
 impl Http {
     /// What the accept loop bears.
     pub(crate) fn limits(&self) -> Limits {
-        let or = |period: Option<Period>, base| period.map_or(base, |period| period.0);
         let base = Limits::default();
         Limits {
             connections: self.max_connections.unwrap_or(base.connections),
-            handshake: or(self.handshake_timeout, base.handshake),
-            head: or(self.head_timeout, base.head),
+            handshake: Period::or(self.handshake_timeout, base.handshake),
+            head: Period::or(self.head_timeout, base.head),
             head_bytes: self.head_limit.unwrap_or(base.head_bytes),
-            write: or(self.write_timeout, base.write),
-            drain: or(self.drain, base.drain),
+            write: Period::or(self.write_timeout, base.write),
+            drain: Period::or(self.drain, base.drain),
         }
     }
 }
@@ -301,6 +301,11 @@ impl Period {
             true => Ok(Self(duration)),
             false => Err(format!("must be {}d at most; give less", Self::MOST_DAYS)),
         }
+    }
+
+    /// What is given, or else `base`.
+    pub(crate) fn or(given: Option<Self>, base: Duration) -> Duration {
+        given.map_or(base, |period| period.0)
     }
 }
 
@@ -380,32 +385,25 @@ impl Config {
     }
 
     /// The rules of the engine.
-    pub(crate) fn policy(&self) -> anyhow::Result<engine::Policy> {
+    pub(crate) fn policy(&self) -> engine::Policy {
         let base = engine::Policy::default();
         let given = &self.operations;
         let timeouts = given.timeout.map_or(base.timeouts, |timeout| PerAction::all(timeout.0));
-        let hold = given.hold.over(base.hold);
-        for action in osb::Action::ALL {
-            ensure!(
-                hold.of(action) < Duration::from_secs(60),
-                "operations.hold.{action}: platforms give up after 60s; give less"
-            );
-        }
-        Ok(engine::Policy {
+        engine::Policy {
             broker: self.broker.name.clone().unwrap_or(base.broker),
             capabilities: self.broker.capabilities.clone(),
             timeouts: given.timeouts.over(timeouts),
             lost: given.lost.unwrap_or(base.lost),
             attempts: given.attempts.unwrap_or(base.attempts),
-            external_timeout: given.external_timeout.map_or(base.external_timeout, |p| p.0),
+            external_timeout: Period::or(given.external_timeout, base.external_timeout),
             bound: given.bound.unwrap_or(base.bound),
             deleted: given.deleted.unwrap_or(base.deleted),
-            hold,
+            hold: given.hold.over(base.hold),
             max_in_progress: given.max_in_progress.unwrap_or(base.max_in_progress),
             max_runs: given.max_runs.unwrap_or(base.max_runs),
-            tombstones: given.tombstones.map_or(base.tombstones, |p| p.0),
+            tombstones: Period::or(given.tombstones, base.tombstones),
             dashboard_url: given.dashboard_url.clone(),
             ..base
-        })
+        }
     }
 }

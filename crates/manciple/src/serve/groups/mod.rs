@@ -99,7 +99,7 @@ impl Serving {
 }
 
 /// Makes what serves by these, its routes included; what it begins goes into the set.
-pub(crate) type Open =
+pub(crate) type Serve =
     dyn Fn(Adapters, &str, &mut JoinSet<()>) -> (Engine, Router) + Send + Sync + 'static;
 
 /// The brokers that are served apart.
@@ -108,7 +108,7 @@ pub(crate) struct Groups {
     registry: Arc<Registry>,
     /// Names all records here; theirs are below it.
     name: String,
-    open: Box<Open>,
+    serve: Box<Serve>,
     table: RwLock<BTreeMap<String, Group>>,
     /// Are to be opened: had a `Broker`, or left something behind. No `Broker` may say their names again.
     due: Mutex<BTreeSet<String>>,
@@ -130,12 +130,12 @@ impl Groups {
         cluster: Connected,
         registry: Arc<Registry>,
         name: &str,
-        open: Box<Open>,
+        serve: Box<Serve>,
     ) -> Arc<Self> {
         let name = name.to_owned();
         let table = RwLock::default();
         let (due, idle) = (Mutex::default(), Mutex::default());
-        Arc::new(Self { cluster, registry, name, open, table, due, idle })
+        Arc::new(Self { cluster, registry, name, serve, table, due, idle })
     }
 
     fn engines(&self) -> Vec<Engine> {
@@ -152,7 +152,11 @@ impl Groups {
             if learnt.elapsed() >= LEARN {
                 learnt = Instant::now();
                 if let Err(error) = self.learn().await {
-                    tracing::warn!(%error, "who left something behind is open");
+                    tracing::warn!(
+                        %error,
+                        "cannot list which brokers left records behind; tried again in {} s",
+                        LEARN.as_secs()
+                    );
                 }
             }
             self.look().await;
@@ -202,14 +206,19 @@ impl Groups {
             match self.is_over(&name).await {
                 Ok(true) => self.close(&name).await,
                 Ok(false) => {}
-                Err(error) => tracing::warn!(broker = name, %error, "whether it is in use is open"),
+                Err(error) => tracing::warn!(
+                    broker = name,
+                    %error,
+                    "cannot tell whether a broker without a Broker resource still has records; tried again in {} s",
+                    LOOK.as_secs()
+                ),
             }
         }
     }
 
     async fn open(&self, name: &str) {
-        let open = self.table.read().unwrap_or_else(PoisonError::into_inner).contains_key(name);
-        if open {
+        let is_open = self.table.read().unwrap_or_else(PoisonError::into_inner).contains_key(name);
+        if is_open {
             return;
         }
         let full = format!("{}/{name}", self.name);
@@ -223,7 +232,7 @@ impl Groups {
         };
         let mut tasks = JoinSet::new();
         let resources = adapters.resources();
-        let (engine, router) = (self.open)(adapters, name, &mut tasks);
+        let (engine, router) = (self.serve)(adapters, name, &mut tasks);
         // The saved catalog first: a start does not wait for the broker.
         if let Err(error) = engine.load_catalog().await {
             tracing::warn!(broker = name, %error, "the saved catalog cannot be read");
@@ -272,7 +281,10 @@ impl Groups {
     }
 
     async fn close(&self, name: &str) {
-        tracing::info!(broker = name, "its Broker is gone and no record is left: served no more");
+        tracing::info!(
+            broker = name,
+            "its Broker resource is gone and it has no records left: it is served no more"
+        );
         let closed = self.table.write().unwrap_or_else(PoisonError::into_inner).remove(name);
         if !closed.is_some_and(|group| group.engine.drives()) {
             return;
@@ -281,7 +293,11 @@ impl Groups {
         let client = self.cluster.client.clone();
         let (home, further) = (self.cluster.namespace(), self.cluster.further());
         if let Err(error) = own::forget(client, home, further, &full).await {
-            tracing::warn!(broker = name, %error, "something of it stays");
+            tracing::warn!(
+                broker = name,
+                %error,
+                "what was saved of a broker that is gone could not be removed"
+            );
         }
     }
 }
