@@ -58,6 +58,7 @@ impl Town {
             wraps: true,
             strict: false,
             verbatim_prefixes: false,
+            immutable_versions: true,
             mends_definitions,
             agent_resources: None,
         };

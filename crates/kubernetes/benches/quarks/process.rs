@@ -42,6 +42,7 @@ pub(crate) async fn run(kubeconfig: &str, namespace: &str, monitored: &str) {
         wraps: std::env::var_os(SIDECAR).is_none(),
         strict: false,
         verbatim_prefixes: false,
+        immutable_versions: true,
         mends_definitions: false,
         agent_resources: None,
     };

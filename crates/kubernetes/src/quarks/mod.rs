@@ -91,6 +91,9 @@ pub struct Settings {
     pub strict: bool,
     /// Whether Secrets are named by their prefix as it is, instead of with one dash after it.
     pub verbatim_prefixes: bool,
+    /// Whether Kubernetes refuses to change what a version holds. Programs built on its libraries before 0.18 do not know
+    /// the member, and drop it when they write a version back, which is refused then.
+    pub immutable_versions: bool,
     /// Whether a definition that drops what we write, since somebody else has applied theirs, is ours again.
     pub mends_definitions: bool,
 }

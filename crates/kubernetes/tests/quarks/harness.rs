@@ -55,6 +55,7 @@ impl Town {
             wraps: true,
             strict: false,
             verbatim_prefixes: false,
+            immutable_versions: true,
             mends_definitions: false,
             agent_resources: None,
         };

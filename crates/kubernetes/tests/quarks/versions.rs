@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Secret;
+use kube::api::PostParams;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -42,6 +43,25 @@ async fn versions_count_up_and_are_made_for_what_is_new() {
     let owner = secret.metadata.owner_references.unwrap().remove(0);
     assert_eq!((owner.kind.as_str(), owner.controller), ("QuarksJob", Some(true)));
     assert_eq!(owner.block_owner_deletion, Some(false));
+}
+
+/// A client that does not know the member drops it, which the API server takes for a change.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_an_old_client_writes_back_is_let_in_where_that_is_set() {
+    let mut town = Town::still("mutable").await;
+    town.settings.immutable_versions = false;
+    town.start().await;
+    let script = r#"echo '{"k": "1"}' > /mnt/quarks/o.json"#;
+    town.create("a", makes(script, json!({"name": "v", "versioned": true}))).await;
+    assert_eq!(town.ended("a", 1).await["made"], json!(["v-v1"]));
+    let mut secret = town.secret("v-v1").await.unwrap();
+    secret.immutable = None;
+    secret.metadata.annotations.get_or_insert_default().insert("theirs".into(), "1".into());
+    let secrets = town.cluster.api::<Secret>();
+    secrets.replace("v-v1", &PostParams::default(), &secret).await.unwrap();
+    town.patch("a", json!({"spec": {"trigger": {"strategy": "now"}}})).await;
+    assert_eq!(town.ended("a", 2).await["made"], json!(["v-v1"]));
+    assert_eq!(town.secret("v-v1").await.unwrap().metadata.annotations.unwrap()["theirs"], "1");
 }
 
 #[tokio::test(flavor = "multi_thread")]

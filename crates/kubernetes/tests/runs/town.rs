@@ -122,6 +122,7 @@ pub(crate) fn controller_whose_clock_is(
             wraps: true,
             strict: false,
             verbatim_prefixes: false,
+            immutable_versions: true,
             mends_definitions: false,
             agent_resources: None,
         };

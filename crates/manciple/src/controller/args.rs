@@ -89,6 +89,9 @@ pub(crate) struct ControllerArgs {
     /// Name the Secrets of ExtendedJobs by namePrefix as it is, without a dash after it
     #[arg(long, env = "MANCIPLE_VERBATIM_NAME_PREFIX")]
     pub(crate) verbatim_name_prefix: bool,
+    /// Make versioned Secrets that may be changed, for programs too old to know that a Secret can be immutable
+    #[arg(long, env = "MANCIPLE_MUTABLE_VERSIONS")]
+    pub(crate) mutable_versions: bool,
     /// How the agent comes into pods
     #[arg(long, env = "MANCIPLE_AGENT_DELIVERY", default_value = "config-map", value_name = "WAY")]
     agent_delivery: AgentDelivery,

@@ -170,6 +170,7 @@ fn quarks_settings(
         wraps: !args.always_sidecar,
         strict: args.strict,
         verbatim_prefixes: args.verbatim_name_prefix,
+        immutable_versions: !args.mutable_versions,
         mends_definitions: args.apply_crd,
     })
 }
@@ -266,6 +267,7 @@ mod tests {
                 "verbatim_prefixes",
                 "true",
             ),
+            ("--mutable-versions", "MANCIPLE_MUTABLE_VERSIONS", "immutable_versions", "false"),
             ("--apply-crd", "APPLY_CRD", "mends_definitions", "true"),
             ("--apply-crd=true", "APPLY_CRD", "mends_definitions", "true"),
         ] {

@@ -18,7 +18,10 @@ fn q1_17_what_starts_the_original_as_a_program_starts_this_one() {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("quarks-job");
     executable(&program, script);
-    executable(&folder.path().join("manciple"), "#!/bin/sh\n[ \"$*\" != --version ] || { echo manciple 1.2.3; exit; }\necho \"$APPLY_CRD $*\"\n");
+    executable(
+        &folder.path().join("manciple"),
+        "#!/bin/sh\n[ \"$*\" != --version ] || { echo manciple 1.2.3; exit; }\necho \"$APPLY_CRD $*\"\n",
+    );
     let path = format!("{}:/usr/bin:/bin", folder.path().display());
     for (set, words, said) in [
         (None, vec![], "true controller"),

@@ -32,7 +32,8 @@ impl Controller {
     ) -> Result<Result<String, Refusal>, CallError> {
         let mut takes = false;
         for _ in 0..TRIES {
-            let step = writes::step(&self.table().objects, resource, &job.name, wanted);
+            let immutable = self.settings.immutable_versions;
+            let step = writes::step(&self.table().objects, resource, &job.name, wanted, immutable);
             let (name, step) = match step {
                 Ok(step) => step,
                 Err(refusal) => return Ok(Err(refusal)),

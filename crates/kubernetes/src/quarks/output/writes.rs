@@ -36,9 +36,10 @@ pub(crate) fn step(
     resource: &Resource,
     job: &str,
     wanted: &Wanted,
+    immutable_versions: bool,
 ) -> Result<(String, Step), Refusal> {
     match wanted.versioned {
-        true => Ok(next_version(objects, resource, job, wanted)),
+        true => Ok(next_version(objects, resource, job, wanted, immutable_versions)),
         false => {
             let known = objects.get(&resource.namespace, wanted.kind, &wanted.name);
             Ok((wanted.name.clone(), plain(known, resource, wanted)?))
@@ -94,6 +95,7 @@ fn next_version(
     resource: &Resource,
     job: &str,
     wanted: &Wanted,
+    immutable: bool,
 ) -> (String, Step) {
     let base = &wanted.name;
     // Another may have kept this run, and a newer one after it.
@@ -132,7 +134,9 @@ fn next_version(
     marks.annotations.insert(own("source-description"), source);
     marks.annotations.insert(WRITTEN_BY.to_owned(), job.to_owned());
     let mut secret = object(&name, &marks, wanted, Some(resource));
-    secret["immutable"] = json!(true);
+    if immutable {
+        secret["immutable"] = json!(true);
+    }
     (name, Step::Create(secret))
 }
 

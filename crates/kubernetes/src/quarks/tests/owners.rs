@@ -112,7 +112,7 @@ fn wanted(name: &str, value: &str, owned: bool) -> Wanted {
 
 /// What is done for it, in a word.
 fn done(objects: &Objects, wanted: &Wanted) -> String {
-    match step(objects, &fans_out("none"), "job", wanted) {
+    match step(objects, &fans_out("none"), "job", wanted, true) {
         Ok((_, Step::Nothing)) => "nothing".to_owned(),
         Ok((name, Step::Create(_))) => format!("create {name}"),
         Ok((_, Step::Replace(_, version))) => format!("replace {version}"),
@@ -244,7 +244,7 @@ fn a_version_that_goes_with_one_that_is_gone_stands_for_no_output() {
 fn what_belongs_to_nobody_says_whose_runs_write_it() {
     let objects = Objects::new(b"key");
     for (owned, expected) in [(true, Value::Null), (false, json!("quarksjob/a"))] {
-        let made = step(&objects, &fans_out("none"), "job", &wanted("made", "is", owned));
+        let made = step(&objects, &fans_out("none"), "job", &wanted("made", "is", owned), true);
         let Ok((_, Step::Create(object))) = made else { panic!("{made:?}") };
         let metadata = &object["metadata"];
         assert_eq!(metadata["annotations"]["manciple.dev/made-by"], expected, "owned: {owned}");
