@@ -225,6 +225,7 @@ mod tests {
             wraps,
             strict,
             verbatim_prefixes,
+            immutable_versions,
             mends_definitions,
         } = quarks_settings(&line.args, "manciple", "quarks/default", delivery).unwrap();
         [
@@ -239,6 +240,7 @@ mod tests {
             ("wraps", wraps.to_string()),
             ("strict", strict.to_string()),
             ("verbatim_prefixes", verbatim_prefixes.to_string()),
+            ("immutable_versions", immutable_versions.to_string()),
             ("mends_definitions", mends_definitions.to_string()),
         ]
     }
