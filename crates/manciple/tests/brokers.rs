@@ -435,7 +435,7 @@ fn a_catalog_is_asked_for_at_intervals_the_last_good_one_kept_and_no_plan_in_use
     asked(2);
     plans(&["large", "small"]);
     let said = town.said("one", "NotJson", &server);
-    assert!(said.contains("The catalog before stays in force"), "{said}");
+    assert!(said.contains("The catalog from before stays in force"), "{said}");
     offers(&["large", "new"]);
     plans(&["large", "new", "small"]);
     assert_eq!(town.said("one", "Serving", &server), "1 service can be ordered");

@@ -125,8 +125,8 @@ pub enum Cut {
 
 /// Masks known values in text; see the [module](self) for what is known and in which forms.
 ///
-/// Needs about 14 bytes for each byte of each form, and a megabyte while it is made: a few hundred kilobytes for the
-/// usual handful of passwords and keys.
+/// Needs about 14 bytes for each byte of each form, a few hundred kilobytes for the usual handful of passwords and keys;
+/// while it is made a megabyte more, or 50 bytes for each byte of the longest form.
 #[derive(Default)]
 pub struct Redactor {
     matcher: Matcher,

@@ -20,7 +20,7 @@ pub enum Held {
     Nothing(()),
 }
 
-/// One of the versions of something. It never changes, but it can be removed, and another of its number made.
+/// One of the versions of something. Seldom does one change, but it can be removed, and another of its number made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldVersion {
     /// Its number, from 1.

@@ -46,7 +46,7 @@ fn ready(
     let sold = entry.services.iter().filter(|has| has.sold).count();
     let stays = match sold {
         0 => "",
-        _ => ". The catalog before stays in force",
+        _ => ". The catalog from before stays in force",
     };
     let no = |reason: &str, message: String| Some((false, reason.to_owned(), message));
     if let Some(faults) = faults {

@@ -212,7 +212,7 @@ fn one_that_is_not_good_keeps_what_it_had() {
     put_in_force(&brokers);
     assert_eq!(said(&brokers)["a"].0, "Serving");
     answered(&brokers, "a", failed());
-    assert!(said(&brokers)["a"].1.ends_with("The catalog before stays in force"));
+    assert!(said(&brokers)["a"].1.ends_with("The catalog from before stays in force"));
     let faulty = json!({"services": [{"id": "s", "name": "s", "description": "d", "bindable": true, "plans": []}]});
     answered(&brokers, "a", Ok(Offer { catalog: faulty, ..Offer::default() }));
     let (reason, message) = said(&brokers)["a"].clone();

@@ -83,6 +83,9 @@ fn plain(known: Option<&Object>, resource: &Resource, wanted: &Wanted) -> Result
     if known.immutable {
         return Err(format!("{kind}/{name} is there and immutable: {remedy}"));
     }
+    if known.is_kept_version() {
+        return Err(format!("{kind}/{name} is there and a version: {remedy}"));
+    }
     // As it was judged: it may have become another's since then.
     let mut object = object(name, &marks, wanted, owner);
     let version = known.version();

@@ -165,6 +165,11 @@ impl Object {
         self.owned.as_ref()?.versioned.as_deref()
     }
 
+    /// Whether a run has kept it as a version.
+    pub(crate) fn is_kept_version(&self) -> bool {
+        self.marks().is_some_and(|marks| marks.annotations.contains_key(WRITTEN_BY))
+    }
+
     /// Whether these are its labels and annotations, and no others.
     pub(crate) fn is_marked(&self, by: &Marks) -> bool {
         self.marks == marks(Some(&by.labels), Some(&by.annotations))

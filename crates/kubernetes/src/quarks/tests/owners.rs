@@ -206,6 +206,19 @@ fn what_cannot_be_changed_is_taken_away_where_its_owner_is_gone_and_else_refused
         objects.learn(seen(&secret));
         assert_eq!(done(&objects, &wanted("made", "new", true)), expected, "{name}");
     }
+    // Where versions may be changed, that is not for an output that has the name of one.
+    let mut objects = Objects::new(b"key");
+    let mut version = Wanted { versioned: true, ..wanted("v", "is", true) };
+    let (name, made) = step(&objects, &fans_out("none"), "job", &version, false).unwrap();
+    let Step::Create(mut made) = made else { panic!("{made:?}") };
+    assert_eq!(made["immutable"], json!(null));
+    made["metadata"]["namespace"] = json!("n");
+    made["metadata"]["resourceVersion"] = json!("7");
+    objects.learn(seen(&made));
+    version.name = name;
+    version.versioned = false;
+    let refused = "Secret/v-v1 is there and a version";
+    assert!(done(&objects, &version).starts_with(refused), "{}", done(&objects, &version));
     let mut map = written("made", &owner(Dialect::QuarksJob, "a", "before"), false);
     map["data"] = json!({"k": "is"});
     let map: ConfigMap = serde_json::from_value(map).unwrap();

@@ -107,7 +107,7 @@ impl Templates {
             if let Some(offer) = self.offer()
                 && let Err(error) = engine.set_offer(offer).await
             {
-                tracing::error!("the catalog before stays in force: {error}");
+                tracing::error!("the catalog from before stays in force: {error}");
                 tokio::time::sleep(TROUBLE).await;
                 continue;
             }
