@@ -85,7 +85,7 @@ impl Engine {
         done: impl Fn(T) -> Reply<T>,
     ) -> Result<Reply<T>, Error> {
         let hold = self.shared.policy.hold.of(record.operation.action);
-        if call.accepts_incomplete || hold.is_zero() {
+        if hold.is_zero() || call.accepts_incomplete && !self.is_answered_at_once(&record) {
             driver::begin(&self.shared, &record.key);
             let operation = record.operation.id.clone();
             return Ok(Reply::Accepted { operation, body: body(&record) });
@@ -105,8 +105,18 @@ impl Engine {
         match answer::held(&stored.record, &record.operation.id) {
             answer::Held::Succeeded => Ok(done(body(&stored.record))),
             answer::Held::Failed(error) => Err(error),
-            answer::Held::InProgress => Err(self.undo(&stored).await),
+            answer::Held::InProgress => Err(self.undo(&stored, call.accepts_incomplete).await),
         }
+    }
+
+    /// Whether a platform could not fetch what this one makes: of a bind whose service says so it has to be the answer
+    /// (sections "Asynchronous Operations" and "Fetching a Service Binding"). Cloud Foundry accepts incomplete binds of
+    /// every service, and fails those that are then incomplete.
+    fn is_answered_at_once(&self, record: &Record) -> bool {
+        let catalog = self.shared.catalog();
+        let service = catalog.as_ref().and_then(|all| all.service(&record.ordered.service_id));
+        record.operation.action == Action::Bind
+            && service.is_some_and(|service| service.bindings_retrievable == Some(false))
     }
 
     /// Records a removal, unless the operation has ended, or another was recorded: how far it is may be written meanwhile.
@@ -132,7 +142,7 @@ impl Engine {
 
     /// A held creation ran over: it is halted and removed, so that nothing is left behind that the
     /// platform does not know of. Other operations go on; the platform asks again.
-    async fn undo(&self, stored: &Stored) -> Error {
+    async fn undo(&self, stored: &Stored, accepted_incomplete: bool) -> Error {
         let record = &stored.record;
         let removal = match record.operation.action {
             Action::Bind => Some(Action::Unbind),
@@ -146,12 +156,11 @@ impl Engine {
         }
         let told = record.operation.said();
         let told = told.map(|told| format!(" ({told})")).unwrap_or_default();
-        Error::new(
-            ErrorKind::Timeout,
-            format!(
-                "{} did not end in time{told}; repeat it with accepts_incomplete=true",
-                record.operation.action
-            ),
-        )
+        let remedy = match accepted_incomplete {
+            true => "its service has bindings_retrievable: false, which leaves it no more time",
+            false => "repeat it with accepts_incomplete=true",
+        };
+        let action = record.operation.action;
+        Error::new(ErrorKind::Timeout, format!("{action} did not end in time{told}; {remedy}"))
     }
 }

@@ -1,4 +1,4 @@
-//! The catalog while processes disagree about it: a plan that somebody has is in it.
+//! The catalog while processes disagree about it: a plan that somebody has is in it. And what it says of answers.
 
 mod support;
 
@@ -7,10 +7,13 @@ use std::time::Duration;
 use engine::Engine;
 use engine::ports::{Offer, Store as _};
 use engine::testing::mortal::Life;
+use engine::testing::scripted_runner::{Act, fitting_output};
 use osb::jobs::contract::Capability;
-use osb::{Backend, ServiceId};
+use osb::{Backend, Call, Reply, ServiceId};
 use serde_json::{Value, json};
-use support::{Platform, World, asynchronous, id, offer, plan, provision, service};
+use support::{
+    Platform, World, asynchronous, bind, binding_id, id, offer, plan, provision, service,
+};
 
 /// Without the plan that is ordered.
 fn fewer() -> Offer {
@@ -148,4 +151,35 @@ async fn what_a_broker_declared_counts_while_it_is_not_heard_of() {
     engine.set_offer(Offer { catalog: json!({"services": []}), ..offer() }).await.unwrap();
     assert!(has(&engine, "small"));
     assert_eq!(declared(&engine), None, "one broker can do what it says of all");
+}
+
+/// A platform could not fetch the credentials of one that it is told of before it has ended.
+#[tokio::test(start_paused = true)]
+async fn a_binding_that_cannot_be_fetched_is_waited_for_though_the_platform_would_ask_again() {
+    for (retrievable, takes, expected) in [
+        (json!(false), 1, "done"),
+        (json!(false), 60, "bind did not end in time; its service has bindings_retrievable: false"),
+        (json!(true), 1, "accepted"),
+        (Value::Null, 1, "accepted"),
+    ] {
+        let world = World::default();
+        let engine = world.engine().await;
+        let mut offer = offer();
+        offer.catalog["services"][0]["bindings_retrievable"] = retrievable.clone();
+        engine.set_offer(offer).await.unwrap();
+        let platform = Platform(engine);
+        platform.provisioned().await;
+        world
+            .runner
+            .script(move |work| Act::End(Duration::from_secs(takes), Ok(fitting_output(work))));
+        let call = Call { accepts_incomplete: true, ..Call::default() };
+        let answer = platform.0.bind(&call, &id("i"), &binding_id("b"), bind(json!({}))).await;
+        let told = match answer {
+            Ok(Reply::Created(body)) if body.credentials.is_some() => "done".to_owned(),
+            Ok(Reply::Accepted { .. }) => "accepted".to_owned(),
+            Ok(other) => panic!("{other:?}"),
+            Err(error) => error.to_string(),
+        };
+        assert!(told.contains(expected), "{retrievable}, {takes} s: {told}");
+    }
 }

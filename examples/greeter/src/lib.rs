@@ -36,7 +36,7 @@ impl Greeter {
 impl Broker for Greeter {
     async fn catalog(&self) -> Result<Catalog, Failure> {
         let schema = json!({
-            "$schema": "http://json-schema.org/draft-07/schema#",
+            "$schema": "http://json-schema.org/draft-04/schema#",
             "type": "object",
             "properties": { "greeting": { "type": "string", "minLength": 1, "maxLength": 40 } },
             "additionalProperties": false,

@@ -59,7 +59,7 @@ impl Settings {
 impl Broker for Settings {
     async fn catalog(&self) -> Result<Catalog, Failure> {
         let parameters = json!({
-            "$schema": "http://json-schema.org/draft-07/schema#",
+            "$schema": "http://json-schema.org/draft-04/schema#",
             "type": "object",
             "properties": {"values": {"type": "object", "additionalProperties": {"type": "string"}}},
             "additionalProperties": false,

@@ -207,7 +207,7 @@ mod tests {
     const GIVEN: [&str; 3] = ["namespace", "name", "delivery"];
 
     /// Each member of the settings by its name, where this is said and nothing else.
-    fn members(word: Option<&str>) -> [(&'static str, String); 12] {
+    fn members(word: Option<&str>) -> [(&'static str, String); 13] {
         let line = Line::try_parse_from(["controller"].into_iter().chain(word)).unwrap();
         let image = "registry/manciple:1".to_owned();
         let delivery =

@@ -3,6 +3,7 @@
 //!
 //! Source: Cloud Foundry's Cloud Controller (its validation of catalogs), and the Service Catalog of Kubernetes.
 
+use std::collections::BTreeSet;
 use std::fmt::Display;
 
 use serde_json::Value;
@@ -14,6 +15,8 @@ use crate::model::{Catalog, Plan, Schemas, Service};
 const MAX_TAGS: usize = 2048;
 const MAX_DESCRIPTION: usize = 10_000;
 const MAX_MAINTENANCE_INFO: usize = 2000;
+/// The draft of JSON Schema that each Cloud Controller knows; some know a few more.
+const DRAFT: &str = "http://json-schema.org/draft-04/schema";
 /// The Service Catalog's, in characters.
 const MAX_NAME: usize = 63;
 
@@ -33,7 +36,21 @@ pub fn refused_elsewhere(catalog: &Catalog) -> Vec<Fault> {
             of_plan(plan, &plans.index(index), &faults);
         }
     }
+    dashboard_clients(&catalog.services, &services, &faults);
     faults.into_vec()
+}
+
+/// Cloud Foundry makes a client of its own of each.
+fn dashboard_clients(services: &[Service], path: &Path<'_>, faults: &Faults) {
+    let mut known = BTreeSet::new();
+    for (index, service) in services.iter().enumerate() {
+        let id = service.dashboard_client.as_ref().map(|client| &client.id);
+        if id.is_some_and(|id| !known.insert(id)) {
+            let path = path.index(index);
+            let client = path.member("dashboard_client");
+            faults.add(client.member("id"), "is another service's too: not in Cloud Foundry");
+        }
+    }
 }
 
 fn of_service(service: &Service, path: &Path<'_>, faults: &Faults) {
@@ -70,17 +87,21 @@ fn of_plan(plan: &Plan, path: &Path<'_>, faults: &Faults) {
         let all = group.iter().flat_map(|it| [("create", &it.create), ("update", &it.update)]);
         for (of, schema) in all {
             let schema = schema.as_ref().and_then(|schema| schema.parameters.as_ref());
-            if schema.is_some_and(|schema| !is_of_objects(schema)) {
-                let of = group_path.member(of);
-                let parameters = of.member("parameters");
-                faults.add(parameters.member("type"), "has to be \"object\" for Cloud Foundry");
+            let Some(schema) = schema else { continue };
+            let of = group_path.member(of);
+            let parameters = of.member("parameters");
+            if !schema.is_object() {
+                faults.add(parameters, "has to be an object for Cloud Foundry");
+            } else if !is_of_the_first_draft(schema) {
+                let known = format!("is surely known to Cloud Foundry as {DRAFT}# alone");
+                faults.add(parameters.member("$schema"), known);
             }
         }
     }
 }
 
-fn is_of_objects(schema: &Value) -> bool {
-    schema["type"] == "object"
+fn is_of_the_first_draft(schema: &Value) -> bool {
+    schema["$schema"].as_str().is_some_and(|draft| draft.trim_end_matches('#') == DRAFT)
 }
 
 fn at_most(most: usize, text: &str, path: impl Display, faults: &Faults) {

@@ -163,7 +163,7 @@ fn draft(schema: &Value, path: &Path<'_>, faults: &Faults) -> Option<Draft> {
     let Some(named) = object.get("$schema") else {
         faults.add(
             path,
-            "must name the draft, such as http://json-schema.org/draft-07/schema#, and is missing",
+            "must name the draft, such as http://json-schema.org/draft-04/schema#, and is missing",
         );
         return None;
     };

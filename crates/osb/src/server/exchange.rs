@@ -77,7 +77,7 @@ impl Server {
         principal: &mut Option<Principal>,
     ) -> Result<Response, Refusal> {
         admit(&self.settings, parts, principal).await?;
-        let target = target.ok_or_else(|| Error::not_found("the API has no such route"))?;
+        let target = target.ok_or_else(|| Error::not_found(no_route(parts.uri.path())))?;
         if !target.route.allows(&parts.method) {
             let error = Error::new(ErrorKind::MethodNotAllowed, "the route has no such method");
             return Err(Refusal { error, header: Some((ALLOW, target.route.allow())) });
@@ -300,6 +300,16 @@ async fn admit(
         headers::check_version(&parts.headers, settings.missing_version)?;
     }
     Ok(())
+}
+
+/// Some platforms put a path behind the URL of a broker as it was registered, a slash at its end included.
+fn no_route(path: &str) -> &'static str {
+    match path.starts_with("//v2/") {
+        true => {
+            "the API has no such route: register the broker by a URL without a slash at its end"
+        }
+        false => "the API has no such route",
+    }
 }
 
 fn check_role(settings: &Settings, principal: Option<&Principal>) -> Result<(), Error> {

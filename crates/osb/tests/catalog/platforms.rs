@@ -23,7 +23,7 @@ fn what_a_platform_refuses_is_named_by_its_path() {
     let text = |length| "ä".repeat(length);
     let schema = |of: &str, action: &str, schema: Value| json!({"schemas": {of: {action: {"parameters": schema}}}});
     let versioned = "http://json-schema.org/draft-04/schema#";
-    let of_strings = json!({"$schema": versioned, "type": "string"});
+    let later = "http://json-schema.org/draft-07/schema#";
     let client = json!({"id": "c", "secret": "s"});
     for (service, plan, path) in [
         (json!({"tags": [text(1024), text(1024)]}), json!({}), None),
@@ -51,21 +51,33 @@ fn what_a_platform_refuses_is_named_by_its_path() {
             schema("service_instance", "create", json!({"$schema": versioned, "type": "object"})),
             None,
         ),
+        (json!({}), schema("service_binding", "create", json!({"$schema": versioned})), None),
         (
             json!({}),
-            schema("service_instance", "update", of_strings.clone()),
-            Some("plans[0].schemas.service_instance.update.parameters.type"),
+            schema("service_instance", "update", json!({"$schema": later, "type": "object"})),
+            Some("plans[0].schemas.service_instance.update.parameters.$schema"),
         ),
         (
             json!({}),
-            schema("service_binding", "create", json!({"$schema": versioned})),
-            Some("plans[0].schemas.service_binding.create.parameters.type"),
+            schema("service_binding", "create", json!(true)),
+            Some("plans[0].schemas.service_binding.create.parameters"),
         ),
     ] {
         let expected: Vec<String> =
             path.map(|path| format!("services[0].{path}")).into_iter().collect();
         assert_eq!(faults(&service, &plan), expected, "{service} {plan}");
     }
+    let service = |n: u8, client: &str| {
+        json!({
+            "id": format!("s{n}"), "name": format!("db{n}"), "description": "d", "bindable": true,
+            "plans": [{"id": format!("p{n}"), "name": "small", "description": "d"}],
+            "dashboard_client": {"id": client, "secret": "s", "redirect_uri": "https://x"},
+        })
+    };
+    let shared = json!({"services": [service(1, "a"), service(2, "b"), service(3, "a")]});
+    let shared = refused_elsewhere(&serde_json::from_value(shared).unwrap());
+    let paths: Vec<&str> = shared.iter().map(|fault| fault.path.as_str()).collect();
+    assert_eq!(paths, ["services[2].dashboard_client.id"]);
     let none = serde_json::from_value(json!({"services": []})).unwrap();
     assert_eq!(refused_elsewhere(&none)[0].path, "services");
 }

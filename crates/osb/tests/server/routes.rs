@@ -36,6 +36,16 @@ async fn unknown_routes_are_404_as_json() {
 }
 
 #[tokio::test]
+async fn a_slash_at_the_end_of_a_brokers_url_is_named() {
+    let rig = Rig::new();
+    for (path, named) in [("//v2/catalog", true), ("/v2//catalog", false), ("//v3/catalog", false)]
+    {
+        let told = rig.send(get(path)).await.refusal(404, "NotFound");
+        assert_eq!(told.contains("without a slash at its end"), named, "{path}: {told}");
+    }
+}
+
+#[tokio::test]
 async fn methods_that_a_route_lacks_are_405_as_json_with_allow() {
     let rig = Rig::new();
     let cases = [
