@@ -217,7 +217,7 @@ fn what_cannot_be_changed_is_taken_away_where_its_owner_is_gone_and_else_refused
     objects.learn(seen(&made));
     version.name = name;
     version.versioned = false;
-    let refused = "Secret/v-v1 is there and a version";
+    let refused = "secret/v-v1 is there and a version";
     assert!(done(&objects, &version).starts_with(refused), "{}", done(&objects, &version));
     let mut map = written("made", &owner(Dialect::QuarksJob, "a", "before"), false);
     map["data"] = json!({"k": "is"});
