@@ -282,7 +282,10 @@ fn members(asked: &Asked<'_>, ended: &Ended<'_>, root: &At<'_>) -> Result<Output
         Some(Action::Unbind | Action::Deprovision) | None => &[],
     };
     // What is passed over may hold what it likes.
-    let kept = |path: &String| kept.iter().any(|member| path.starts_with(member));
+    let begins = |path: &str, member: &str| {
+        path.get(..member.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(member))
+    };
+    let kept = |path: &String| kept.iter().any(|member| begins(path, member));
     if let Some(path) = rounded_integers(ended.text(), root.value()).find(kept) {
         return Err(format!("{path} {INTEGER_BITS}"));
     }

@@ -3,6 +3,7 @@
 use osb::Work;
 use serde_json::Value;
 
+use super::shape::member;
 use crate::redact::Secrets;
 
 /// What is secret of all that a run was given: its request, the state where that is no part of it, and the binding that it
@@ -48,7 +49,8 @@ fn of_broken(stdout: &[u8]) -> Secrets {
     for name in SECRET.iter().chain(&["mount_config"]) {
         let name = format!("\"{name}\"");
         let mut rest = stdout;
-        while let Some(at) = rest.windows(name.len()).position(|window| window == name.as_bytes()) {
+        let is_name = |window: &[u8]| window.eq_ignore_ascii_case(name.as_bytes());
+        while let Some(at) = rest.windows(name.len()).position(is_name) {
             rest = &rest[at + name.len()..];
             let Some(value) = rest.trim_ascii_start().strip_prefix(b":") else { continue };
             match serde_json::Deserializer::from_slice(value).into_iter().next() {
@@ -81,12 +83,16 @@ fn strings(mut text: &[u8]) -> impl Iterator<Item = Value> {
 pub fn of_binding(binding: &Value) -> Secrets {
     let mut secrets = Secrets::default();
     let Value::Object(output) = binding else { return secrets };
-    for member in SECRET {
-        output.get(member).into_iter().for_each(|value| secrets.add_json(value));
+    // In whatever case, each that is there: which of them is read is not decided here.
+    let is_secret = |name: &&String| SECRET.iter().any(|it| name.eq_ignore_ascii_case(it));
+    for (_, value) in output.iter().filter(|(name, _)| is_secret(name)) {
+        secrets.add_json(value);
     }
-    let mounts = output.get("volume_mounts").and_then(Value::as_array);
+    let mounts = member(binding, "volume_mounts").and_then(Value::as_array);
     for mount in mounts.into_iter().flatten() {
-        mount.pointer("/device/mount_config").into_iter().for_each(|value| secrets.add_json(value));
+        let device = member(mount, "device");
+        let given = device.and_then(|device| member(device, "mount_config"));
+        given.into_iter().for_each(|value| secrets.add_json(value));
     }
     secrets
 }

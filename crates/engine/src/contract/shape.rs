@@ -17,11 +17,12 @@ pub(super) struct At<'v> {
 }
 
 impl<'v> At<'v> {
-    /// The whole document, which must be an object.
+    /// The whole document, which must be an object; `null` is as good as one without members.
     pub(super) fn root(value: &'v Value) -> Result<Self, Wrong> {
-        let root = Self { value, path: String::new() };
-        root.object().map_err(|_| format!("a JSON object is expected, not {}", kind(value)))?;
-        Ok(root)
+        if !value.is_object() && !value.is_null() {
+            return Err(format!("a JSON object is expected, not {}", kind(value)));
+        }
+        Ok(Self { value, path: String::new() })
     }
 
     pub(super) fn value(&self) -> &'v Value {
@@ -30,7 +31,7 @@ impl<'v> At<'v> {
 
     /// A member; `null` is as good as absent.
     pub(super) fn get(&self, name: &str) -> Option<Self> {
-        let value = self.value.get(name).filter(|value| !value.is_null())?;
+        let value = member(self.value, name)?;
         let path = match self.path.as_str() {
             "" => name.to_owned(),
             path => format!("{path}.{name}"),
@@ -39,7 +40,7 @@ impl<'v> At<'v> {
     }
 
     pub(super) fn is_true(&self, name: &str) -> bool {
-        self.value.get(name) == Some(&Value::Bool(true))
+        member(self.value, name) == Some(&Value::Bool(true))
     }
 
     /// A member, read; `None` if it is absent.
@@ -101,6 +102,19 @@ impl<'v> At<'v> {
     }
 }
 
+/// A member of an object that is not `null`: as it is spelt, or else in capitals, as programs in Go print what they give no
+/// name, and as Steward, which was one, has read it.
+pub(super) fn member<'v>(object: &'v Value, name: &str) -> Option<&'v Value> {
+    let given = |value: &&Value| !value.is_null();
+    object.get(name).filter(given).or_else(|| {
+        let mut others = object.as_object()?.iter();
+        others
+            .find(|(other, _)| other.eq_ignore_ascii_case(name))
+            .map(|(_, value)| value)
+            .filter(given)
+    })
+}
+
 /// `metadata` of provision and update.
 pub(super) fn instance_metadata(at: &At<'_>) -> Result<InstanceMetadata, Wrong> {
     at.object()?;
@@ -125,13 +139,18 @@ pub(super) fn binding(root: &At<'_>) -> Result<BindingBody, Wrong> {
             renew_before: at.optional("renew_before", At::string)?,
         })
     };
-    let sensitive = |at: &At<'_>| at.string().map(Sensitive::new);
+    // Empty ones are none: many brokers print all that there can be.
+    let address = |name: &str| {
+        let text = root.optional(name, At::string)?;
+        Ok::<_, Wrong>(text.filter(|text| !text.is_empty()).map(Sensitive::new))
+    };
+    let mounts = root.optional("volume_mounts", |at| at.each(mount))?;
     Ok(BindingBody {
         metadata: root.optional("metadata", metadata)?,
         credentials: root.optional("credentials", sensitive_object)?,
-        syslog_drain_url: root.optional("syslog_drain_url", sensitive)?,
-        route_service_url: root.optional("route_service_url", sensitive)?,
-        volume_mounts: root.optional("volume_mounts", |at| at.each(mount))?,
+        syslog_drain_url: address("syslog_drain_url")?,
+        route_service_url: address("route_service_url")?,
+        volume_mounts: mounts.filter(|mounts| !mounts.is_empty()),
         endpoints: root.optional("endpoints", |at| at.each(endpoint))?,
     })
 }

@@ -36,6 +36,54 @@ fn null_is_as_good_as_absent() {
     {
         assert_eq!(Case::of(Action::Provision, stdout).good(), Output::default());
     }
+    // Of a document, too: it was read into a structure, and left that as it was.
+    for action in Action::ALL {
+        let output = Case::of(action, "null").good();
+        assert_eq!(output.binding.is_some(), action == Action::Bind);
+    }
+}
+
+/// Steward read them so, and programs in Go print them so that give their members no names.
+#[test]
+fn members_in_capitals_are_read_where_there_is_none_as_it_is_spelt() {
+    let binding = |stdout: Value| Case::of(Action::Bind, &stdout).good().binding.unwrap();
+    for (stdout, user) in [
+        (json!({"Credentials": {"User": "u"}}), json!({"User": "u"})),
+        (json!({"CREDENTIALS": {"User": "u"}, "credentials": null}), json!({"User": "u"})),
+        (json!({"Credentials": {"User": "v"}, "credentials": {"User": "u"}}), json!({"User": "u"})),
+    ] {
+        let found = binding(stdout.clone()).credentials;
+        assert_eq!(serde_json::to_value(found).unwrap(), user, "{stdout}");
+    }
+    let provisioned = Case::of(Action::Provision, json!({"Dashboard_URL": "https://d"})).good();
+    assert_eq!(provisioned.dashboard_url.as_deref(), Some("https://d"));
+    Case::of(Action::Bind, json!({"Credentials": "x"}))
+        .fails_saying(Reason::WrongShape, "credentials must be an object, not a string");
+    let huge = r#"{"Credentials": {"pin": 18446744073709551616}}"#;
+    Case::of(Action::Bind, huge).fails_saying(Reason::WrongShape, "Credentials.pin");
+}
+
+#[test]
+fn what_is_secret_is_so_in_capitals_too() {
+    for stdout in [
+        r#"{"Credentials": {"p": "hunter22"}}"#,
+        r#"{"Credentials": {"p": "hunter22"}, "credentials": {"p": "other-one"}}"#,
+        r#"log {"Credentials": {"p": "hunter22"}}"#,
+        r#"{"Volume_Mounts": [{"Device": {"Mount_Config": {"p": "hunter22"}}}]}"#,
+    ] {
+        let secrets = secrets::of_output(stdout.as_bytes());
+        assert!(secrets.iter().any(|secret| secret == b"hunter22"), "{stdout}");
+    }
+}
+
+/// As many brokers print them, of services that do not require them.
+#[test]
+fn empty_addresses_and_mounts_are_none() {
+    let stdout = json!({
+        "credentials": {}, "syslog_drain_url": "", "route_service_url": "", "volume_mounts": [],
+    });
+    let binding = Case::of(Action::Bind, stdout).good().binding.unwrap();
+    assert_eq!(serde_json::to_value(binding).unwrap(), json!({"credentials": {}}));
 }
 
 #[test]

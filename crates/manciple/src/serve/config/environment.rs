@@ -26,6 +26,9 @@ const OF_A_CLUSTER: [(&str, &str); 2] = [
     ),
 ];
 
+/// Steward's `JOBS_TIMEOUT` where nobody had said another; that of our operations, too.
+const STEWARDS_TIMEOUT: Duration = Duration::from_secs(15 * 60);
+
 impl Config {
     /// Takes over what is set. What is empty says nothing.
     ///
@@ -56,6 +59,8 @@ impl Config {
                 "STEWARD_MODE is {mode:?}: only `jobs` is served; unset it or set it to jobs"
             );
             self.jobs_mode = true;
+            // It told the Stewards of a namespace apart.
+            self.broker.name = set("BROKER_NAME").or(self.broker.name.take());
         }
         Ok(())
     }
@@ -76,14 +81,20 @@ impl Config {
     }
 
     fn take_timeout(&mut self, set: impl Fn(&str) -> Option<String>) -> anyhow::Result<()> {
-        let Some(millis) = set("JOBS_TIMEOUT") else { return Ok(()) };
-        let millis: u64 = millis
-            .parse()
-            .with_context(|| format!("JOBS_TIMEOUT is {millis:?}: give milliseconds"))?;
-        let timeout = Period::new(Duration::from_millis(millis));
-        let timeout = timeout.map_err(|why| anyhow!("JOBS_TIMEOUT: {why}"))?;
-        self.operations.timeout = Some(timeout);
-        self.jobs_timeout = true;
+        let timeout = match set("JOBS_TIMEOUT") {
+            Some(millis) => {
+                let millis: u64 = millis
+                    .parse()
+                    .with_context(|| format!("JOBS_TIMEOUT is {millis:?}: give milliseconds"))?;
+                let timeout = Period::new(Duration::from_millis(millis));
+                let timeout = timeout.map_err(|why| anyhow!("JOBS_TIMEOUT: {why}"))?;
+                self.operations.timeout = Some(timeout);
+                self.jobs_timeout = true;
+                timeout
+            }
+            None if self.jobs_mode => Period(STEWARDS_TIMEOUT),
+            None => return Ok(()),
+        };
         // There it was the time of a pod, from its creation on, whatever it was for.
         self.catalog.timeout.get_or_insert(timeout);
         if let Some(cluster) = &mut self.kubernetes {

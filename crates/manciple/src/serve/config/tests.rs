@@ -189,6 +189,22 @@ fn variables_of_jobs_mode_are_taken() {
         let times = [config.operations.timeout, config.catalog.timeout, start].map(seconds);
         (times, config.log.level)
     };
+    let steward = |yaml: &str, variables: &[(&str, &str)]| {
+        let mut config = parse(yaml).unwrap();
+        let given = |name: &str| variables.iter().find(|it| it.0 == name).map(|it| it.1.to_owned());
+        config.take_environment(given).unwrap();
+        let start = config.kubernetes.as_ref().and_then(|cluster| cluster.start_timeout);
+        let times = [config.operations.timeout, config.catalog.timeout, start];
+        (times.map(|time| time.map(|it| it.0.as_secs())), config.broker.name)
+    };
+    let plain = [("JOBS_IMAGE", "i"), ("BROKER_NAME", "b"), ("STEWARD_MODE", "jobs")];
+    let name = |name: &str| Some(name.to_owned());
+    assert_eq!(steward("{}", &plain), ([None, Some(900), Some(900)], name("b")));
+    let said = "{broker: {name: a}, catalog: {timeout: 1m}}";
+    assert_eq!(steward(said, &plain), ([None, Some(60), Some(900)], name("b")));
+    assert_eq!(steward(said, &plain[2..]), ([None, Some(60), None], name("a")));
+    // Of somebody else's.
+    assert_eq!(steward(said, &plain[..2]), ([None, Some(60), None], name("a")));
     let level = |level: &str| Some(level.to_owned());
     assert_eq!(read("{}", true), ([Some(1200); 3], level("trace")));
     let said = "{catalog: {timeout: 1m}, kubernetes: {start_timeout: 2m}, log: {level: warn}}";
