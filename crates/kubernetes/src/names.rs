@@ -49,6 +49,9 @@ pub fn resource(broker: &str, key: &Key) -> String {
     format!("{kind}-{}", hash(parts.into_iter().flatten()))
 }
 
+/// An annotation of Jobs: Stakater's Reloader makes them anew under their names, when what they mount has changed.
+pub(crate) const RELOADER: (&str, &str) = ("reloader.stakater.com/auto", "false");
+
 /// The value of the label [`BROKER`], which may not be any text: 26 characters of base32(SHA-256(broker)).
 pub(crate) fn broker_label(broker: &str) -> String {
     hash([broker])

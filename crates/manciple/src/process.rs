@@ -1,12 +1,14 @@
 //! The life of a process that goes on until it is told to end, be it a server or a controller: who it is among replicas,
 //! where it listens, and why it ends.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use engine::vital;
 use kubernetes::Lead;
+use rustix::io::Errno;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -52,17 +54,32 @@ pub(crate) fn whole(lead: Option<&Lead>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Listens where a member, or a flag, says; where that cannot be, `usual` is an example of what can.
+/// Where pods listen: on all their addresses, of IPv6 and of IPv4.
+pub(crate) const EVERYWHERE: &str = "[::]:8080";
+
+/// Listens where a member, or a flag, says; where that cannot be, `usual` is an example of what can. All addresses of
+/// IPv6 are those of IPv4, too, and alone where there are no others.
 ///
 /// # Errors
 /// With the member and the remedy; beneath is the system's [`std::io::Error`].
 pub(crate) async fn bind(member: &str, listen: &str, usual: &str) -> anyhow::Result<TcpListener> {
-    let bound = TcpListener::bind(listen).await;
+    let bound = match TcpListener::bind(listen).await {
+        Err(error) if is_without_ipv6(&error) => match listen.strip_prefix("[::]") {
+            Some(port) => TcpListener::bind(format!("0.0.0.0{port}")).await,
+            None => Err(error),
+        },
+        bound => bound,
+    };
     bound.with_context(|| {
         format!(
             "{member}: {listen} cannot be listened on: name an address and a port that are free, as {usual}"
         )
     })
+}
+
+/// Whether it is a kernel that does not know IPv6: its addresses are IPv4's alone.
+fn is_without_ipv6(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::AFNOSUPPORT.raw_os_error())
 }
 
 /// Takes the Lease when it is free and keeps it, until it is given back. To be spawned.

@@ -111,6 +111,14 @@ pub(super) fn of_catalog(
     manifest(&settings, order, Map::new(), Vec::new())
 }
 
+/// What programs of a cluster are asked for, unless the operator says otherwise: not to take a run's pod for the sake of
+/// others, for the run is lost; and not to make its Job anew when a ConfigMap has changed, for the broker would run again.
+const HANDS_OFF: [(&str, &str); 3] = [
+    ("cluster-autoscaler.kubernetes.io/safe-to-evict", "false"),
+    ("karpenter.sh/do-not-disrupt", "true"),
+    names::RELOADER,
+];
+
 fn manifest(
     settings: &JobSettings,
     mut order: Order,
@@ -138,6 +146,7 @@ fn manifest(
     let periods = serde_json::to_string(&Periods::of(settings));
     annotations.extend(periods.ok().map(|periods| (KEPT.to_owned(), json!(periods))));
     annotations.extend(settings.resource.iter().map(|it| (RESOURCE.to_owned(), json!(it))));
+    annotations.extend(HANDS_OFF.map(|(name, value)| (name.to_owned(), json!(value))));
     annotations.extend(settings.pod.annotations.clone());
     metadata["annotations"] = Value::Object(annotations);
     let pod = json!({
@@ -153,6 +162,7 @@ fn manifest(
             "parallelism": 1,
             "completions": 1,
             "activeDeadlineSeconds": lifetime.as_secs(),
+            "ttlSecondsAfterFinished": forgotten_after(settings).as_secs(),
             // A pod that is deleted counts as one that failed: nothing is started a second time. Servers
             // before 1.29 do not know this; see `fence`.
             "podReplacementPolicy": "Failed",
@@ -161,6 +171,14 @@ fn manifest(
     });
     job["metadata"]["name"] = json!(order.run);
     Ok(Manifest { job, given })
+}
+
+/// How long after its end a Job is there at most, whoever leads, or nobody. Policies that give a time to Jobs without one
+/// would have it gone before its outcome was read.
+fn forgotten_after(settings: &JobSettings) -> Duration {
+    const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+    let kept = settings.keep_failed.max(settings.keep_succeeded);
+    (kept + DAY).max(7 * DAY)
 }
 
 fn labels_of(settings: &JobSettings, run: &str) -> [(String, Value); 3] {

@@ -26,12 +26,11 @@ use args::Which;
 use http::Controllers;
 
 use crate::log::log;
-use crate::process::{LINGER, bind, identity, keep_lease, told_to_end, whole};
+use crate::process::{EVERYWHERE, LINGER, bind, identity, keep_lease, told_to_end, whole};
 
 /// What the keys and the Lease are named by.
 const NAME: &str = "quarks";
 /// Where probes and metrics are answered, unless somebody says where.
-const LISTEN: &str = "0.0.0.0:8080";
 
 /// Runs until SIGTERM or SIGINT.
 pub(crate) fn run(args: &ControllerArgs) -> anyhow::Result<()> {
@@ -88,11 +87,11 @@ async fn attend(args: &ControllerArgs) -> anyhow::Result<()> {
 /// Listens where it is told to. Where nobody has said where, and the usual port is taken, on another: several may be
 /// begun by hand on one machine, and nobody probes them there.
 async fn listen(told: Option<&str>, in_a_pod: bool) -> anyhow::Result<TcpListener> {
-    let address = told.unwrap_or(LISTEN);
-    match bind("--listen", address, LISTEN).await {
+    let address = told.unwrap_or(EVERYWHERE);
+    match bind("--listen", address, EVERYWHERE).await {
         Err(error) if told.is_none() && !in_a_pod && is_taken(&error) => {
             tracing::warn!("{address} is taken: another port is listened on");
-            Ok(TcpListener::bind("0.0.0.0:0").await?)
+            Ok(bind("--listen", "[::]:0", EVERYWHERE).await?)
         }
         bound => bound,
     }

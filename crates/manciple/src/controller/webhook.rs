@@ -88,7 +88,7 @@ pub(crate) async fn serve(
     let certificate = Certificate::open(&files).context("--webhook-cert, --webhook-key")?;
     let changes = if args.allow_changes { Changes::ByRequester } else { Changes::Refused };
     let admission = Admission::open(client, namespace, name, changes).await?;
-    let listener = bind("--webhook-listen", listen, "0.0.0.0:8443").await?;
+    let listener = bind("--webhook-listen", listen, "[::]:8443").await?;
     tracing::info!(address = %listener.local_addr()?, "the webhook of templates answers");
     let (end, ended) = oneshot::channel();
     let admission = Arc::new(admission);

@@ -27,7 +27,7 @@ use super::templates::{self, Ground};
 use super::tls::Certificate;
 use crate::admin::routes::{self, Admin};
 use crate::log::log;
-use crate::process::{LINGER, bind, identity, keep_lease, told_to_end, whole};
+use crate::process::{EVERYWHERE, LINGER, bind, identity, keep_lease, told_to_end, whole};
 
 /// How often files of secrets and certificates are looked at.
 const LOOK_AT_FILES: Duration = Duration::from_secs(10);
@@ -142,7 +142,7 @@ async fn give_back(lead: Option<&Lead>, serving: &Serving) {
 /// Where to listen, and where it is usual here.
 fn listen(given: Option<&str>, pod: bool, open: bool) -> anyhow::Result<(&str, &'static str)> {
     // Whoever asks a pod, and probes it, is elsewhere.
-    let usual = if pod { "0.0.0.0:8080" } else { "127.0.0.1:8080" };
+    let usual = if pod { EVERYWHERE } else { "127.0.0.1:8080" };
     ensure!(
         given.is_some() || !pod || !open,
         "auth.disabled: whoever reaches this pod would order, read credentials and repair as an operator \
@@ -390,7 +390,7 @@ mod tests {
         for (case, given, pod, open, expected) in [
             ("on one machine", None, false, false, Some("127.0.0.1:8080")),
             ("on one machine, asking nobody", None, false, true, Some("127.0.0.1:8080")),
-            ("in a pod", None, true, false, Some("0.0.0.0:8080")),
+            ("in a pod", None, true, false, Some("[::]:8080")),
             ("in a pod, asking nobody", None, true, true, None),
             ("as it is said", Some("[::]:80"), false, true, Some("[::]:80")),
             ("in a pod, as it is said", Some("[::]:80"), true, true, Some("[::]:80")),

@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use engine::trigger::{Outcome, Run, Trigger};
 use serde_json::{Value, json};
 
+use crate::names;
 use crate::quarks::api::dialect::{Dialect, TRIGGERED};
 use crate::quarks::api::output_map::OutputMap;
 use crate::quarks::api::pod::{CONTAINERS, SIDECAR};
@@ -111,6 +112,10 @@ fn metadata_of_job(resource: &Resource, run: &Run, spec: &Value) -> Value {
         Dialect::ExtendedJob => json!({dialect.label("extendedjob"): "true"}),
     };
     keep_only(&mut metadata, &["labels", "annotations"]);
+    let (reloader, off) = names::RELOADER;
+    if metadata["annotations"][reloader].is_null() {
+        merge(&mut metadata, "annotations", &json!({reloader: off}));
+    }
     // What we note there a template may have, too: one that was copied from a Job.
     if let Some(all) = metadata["annotations"].as_object_mut() {
         all.retain(|name, _| !name.starts_with(OURS));
