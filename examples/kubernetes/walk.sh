@@ -17,10 +17,10 @@ clean_up() {
     code=$?
     trap - EXIT INT TERM
     if [ $code -ne 0 ] && [ -n "${ours:-}" ]; then
-        in_namespace get pods,jobs,serviceinstances,servicebindings 2>&1 || :
+        in_namespace get pods,jobs,serviceinstances.manciple.dev,servicebindings.manciple.dev 2>&1 || :
         in_namespace logs deployment/manciple --tail=40 2>&1 || :
         # The broker is not asked any more: what it made stays.
-        for held in $(in_namespace get serviceinstances,servicebindings --output name 2>/dev/null); do
+        for held in $(in_namespace get serviceinstances.manciple.dev,servicebindings.manciple.dev --output name 2>/dev/null); do
             in_namespace patch "$held" --type merge --patch '{"metadata":{"finalizers":null}}' || :
         done
         kubectl delete namespace "$namespace" --ignore-not-found --wait=false || :
@@ -102,15 +102,15 @@ query="service_id=$service&plan_id=$plan"
 
 say "Provision"
 ask 202 PUT 'service_instances/shop?accepts_incomplete=true' "$order"
-in_namespace get serviceinstances
+in_namespace get serviceinstances.manciple.dev
 follow shop
-in_namespace get serviceinstances
+in_namespace get serviceinstances.manciple.dev
 
 say "Bind: the credentials"
 ask 201 PUT service_instances/shop/service_bindings/web "{$wanted}"
 show
 grep -q '"token"' "$tmp/answer" || fail "there are no credentials"
-in_namespace get servicebindings
+in_namespace get servicebindings.manciple.dev
 
 say "Unbind"
 ask 200 DELETE "service_instances/shop/service_bindings/web?$query"
@@ -122,12 +122,12 @@ follow shop
 say "To delete a resource is to deprovision, too"
 ask 202 PUT 'service_instances/blog?accepts_incomplete=true' "$order"
 follow blog
-in_namespace delete serviceinstances --all --timeout 180s
+in_namespace delete serviceinstances.manciple.dev --all --timeout 180s
 
 say "Nothing is left but what says so: Manciple's own, records of what is gone, and for a minute the names of Jobs"
 tries=0
 while :; do
-    left=$(in_namespace get serviceinstances,servicebindings --output name)
+    left=$(in_namespace get serviceinstances.manciple.dev,servicebindings.manciple.dev --output name)
     [ -n "$left" ] || break
     tries=$((tries + 1))
     [ $tries -lt 120 ] || fail "there is still $left"

@@ -18,12 +18,12 @@ clean_up() {
     code=$?
     trap - EXIT INT TERM
     if [ $code -ne 0 ] && [ -n "${ours:-}" ]; then
-        in_namespace get pods,configmaps,serviceinstances,servicebindings 2>&1 || :
+        in_namespace get pods,configmaps,serviceinstances.manciple.dev,servicebindings.manciple.dev 2>&1 || :
         in_namespace get events --field-selector type=Warning 2>&1 || :
         in_namespace logs --selector "app.kubernetes.io/name=$broker" --tail=20 --prefix 2>&1 || :
         in_namespace delete deployment "$broker" --ignore-not-found --wait=false || :
         # The broker is not asked any more: what it made goes with the namespace.
-        for held in $(in_namespace get serviceinstances,servicebindings --output name 2>/dev/null); do
+        for held in $(in_namespace get serviceinstances.manciple.dev,servicebindings.manciple.dev --output name 2>/dev/null); do
             in_namespace patch "$held" --type merge --patch '{"metadata":{"finalizers":null}}' || :
         done
         kubectl delete namespace "$namespace" --ignore-not-found --wait=false || :
@@ -80,7 +80,7 @@ has_failed() {
 
 # last_operation INSTANCE FIELD: of its resource.
 last_operation() {
-    in_namespace get serviceinstances \
+    in_namespace get serviceinstances.manciple.dev \
         --output "jsonpath={.items[?(@.spec.instanceID==\"$1\")].status.lastOperation.$2}"
 }
 
@@ -144,7 +144,7 @@ echo
 say "Provision: an instance is a ConfigMap"
 provision shop e2b1-at-once '{"values": {"colour": "green"}}'
 follow shop
-in_namespace get serviceinstances
+in_namespace get serviceinstances.manciple.dev
 made
 are green
 
@@ -154,7 +154,7 @@ ask 201 PUT "$binding" "{\"service_id\": \"$service\", \"plan_id\": \"e2b1-at-on
 cat "$tmp/answer"
 echo
 grep -q '"colour":"green"' "$tmp/answer" || fail "the credentials do not hold the settings"
-in_namespace get servicebindings
+in_namespace get servicebindings.manciple.dev
 ask 200 DELETE "$binding?service_id=$service&plan_id=e2b1-at-once"
 
 say "An order fails that cannot be carried out, and an Event says why"
@@ -190,7 +190,7 @@ follow shop
 are blue
 
 say "To delete the resource is to deprovision, too"
-in_namespace delete serviceinstances --all --timeout 180s
+in_namespace delete serviceinstances.manciple.dev --all --timeout 180s
 are ""
 ask 404 GET service_instances/blog
 

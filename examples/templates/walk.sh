@@ -36,7 +36,7 @@ clean_up() {
     trap - EXIT INT TERM
     if [ $code -ne 0 ] && [ -n "${ours:-}" ]; then
         in_market get templateinstances,pods,events 2>&1 || :
-        at_home get pods,serviceinstances 2>&1 || :
+        at_home get pods,serviceinstances.manciple.dev 2>&1 || :
         at_home logs deployment/manciple --tail=40 2>&1 || :
         at_home logs --selector app.kubernetes.io/name=manciple-controller --tail=40 2>&1 || :
         of_cluster || :
@@ -45,7 +45,7 @@ clean_up() {
         for held in $(in_market get templateinstances,secrets --output name 2>/dev/null); do
             in_market patch "$held" --type merge --patch '{"metadata":{"finalizers":null}}' || :
         done
-        for held in $(at_home get serviceinstances,servicebindings --output name 2>/dev/null); do
+        for held in $(at_home get serviceinstances.manciple.dev,servicebindings.manciple.dev --output name 2>/dev/null); do
             at_home patch "$held" --type merge --patch '{"metadata":{"finalizers":null}}' || :
         done
         kubectl delete brokertemplateinstance "$id" --ignore-not-found --wait=false || :
@@ -256,7 +256,7 @@ until_so "the instance is gone" is_gone
 say "The record of another is deleted by an operator: it goes in Alice's name"
 order 0
 follow
-at_home delete serviceinstances --all --timeout 180s
+at_home delete serviceinstances.manciple.dev --all --timeout 180s
 left=$(in_market get deployments,configmaps,templateinstances,brokertemplateinstances --output name |
     grep -E "/(shop|blog|$id)\$" || :)
 [ -z "$left" ] || fail "there is still $left"
