@@ -213,6 +213,13 @@ fn are_of_the_chart(
 /// The server takes what the chart makes of other values.
 fn variants(cluster: &Cluster, namespace: &str) -> anyhow::Result<()> {
     let all = json!({
+        "controller": {"enabled": true},
+        "podLabels": {"team": "data"},
+        "podAnnotations": {"example.org/scrape": "false"},
+        "nodeSelector": {"kubernetes.io/os": "linux"},
+        "tolerations": [{"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}],
+        "priorityClassName": "system-cluster-critical",
+        "serviceAccountAnnotations": {"example.org/account": "broker"},
         "tls": {"secretName": "certificate"},
         "broker": {"configMap": "settings", "secret": "secrets"},
         "imagePullSecrets": ["registry"],

@@ -1,6 +1,7 @@
 //! What the chart makes of values.
 
 mod clients;
+mod pods;
 mod schema;
 mod templates;
 
@@ -326,7 +327,20 @@ fn the_agent_asks_for_what_the_values_say_and_those_of_a_chart_before_say_nothin
 #[test]
 fn values_of_a_chart_before_make_what_they_made() {
     let mut before = values().unwrap();
-    for member in ["templates", "controller", "auth", "runAs", "brokers", "kubernetes"] {
+    for member in [
+        "templates",
+        "controller",
+        "auth",
+        "runAs",
+        "brokers",
+        "kubernetes",
+        "podLabels",
+        "podAnnotations",
+        "nodeSelector",
+        "tolerations",
+        "priorityClassName",
+        "serviceAccountAnnotations",
+    ] {
         before.as_object_mut().unwrap().remove(member).unwrap();
     }
     for (section, member) in [("broker", "enabled"), ("tls", "authorityKey")] {
