@@ -220,6 +220,10 @@ fn variants(cluster: &Cluster, namespace: &str) -> anyhow::Result<()> {
         "tolerations": [{"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}],
         "priorityClassName": "system-cluster-critical",
         "serviceAccountAnnotations": {"example.org/account": "broker"},
+        "networkPolicy": {
+            "extraIngress": [{"from": [{"ipBlock": {"cidr": "10.0.0.0/8"}}], "ports": [{"port": 8080}]}],
+            "extraEgress": [{"ports": [{"port": 16443, "protocol": "TCP"}]}],
+        },
         "tls": {"secretName": "certificate"},
         "broker": {"configMap": "settings", "secret": "secrets"},
         "imagePullSecrets": ["registry"],

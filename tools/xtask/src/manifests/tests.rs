@@ -343,7 +343,12 @@ fn values_of_a_chart_before_make_what_they_made() {
     ] {
         before.as_object_mut().unwrap().remove(member).unwrap();
     }
-    for (section, member) in [("broker", "enabled"), ("tls", "authorityKey")] {
+    for (section, member) in [
+        ("broker", "enabled"),
+        ("tls", "authorityKey"),
+        ("networkPolicy", "extraIngress"),
+        ("networkPolicy", "extraEgress"),
+    ] {
         before[section].as_object_mut().unwrap().remove(member).unwrap();
     }
     let same = |over: Value| {

@@ -53,3 +53,25 @@ fn labels_that_select_the_pods_are_refused_and_named() {
         }
     }
 }
+
+#[test]
+fn further_rules_are_the_servers_and_let_nobody_reach_runs() {
+    let from = json!({"from": [{"namespaceSelector": {}}], "ports": [{"port": 8081}]});
+    let to = json!({"to": [{"ipBlock": {"cidr": "10.0.0.1/32"}}], "ports": [{"port": 16443}]});
+    let with = |rules: Value| {
+        let values = json!({"controller": {"enabled": true}, "jobNamespaces": ["jobs"],
+            "templates": {"enabled": true}, "networkPolicy": rules});
+        of_kind(&values, "NetworkPolicy")
+    };
+    let own = with(json!({}));
+    let made = with(json!({"extraIngress": [from], "extraEgress": [to, to]}));
+    assert_eq!((own.len(), made.len()), (4, 4));
+    for (mut expected, policy) in own.into_iter().zip(made) {
+        let spec = &mut expected["spec"];
+        if spec["ingress"] != json!([]) {
+            spec["ingress"].as_array_mut().unwrap().push(from.clone());
+            spec["egress"].as_array_mut().unwrap().extend([to.clone(), to.clone()]);
+        }
+        assert_eq!(policy, expected);
+    }
+}
