@@ -93,7 +93,7 @@ fn further_configuration_is_part_of_the_file() {
     let configuration = configuration(&json!({"config": text}));
     assert_eq!(configuration["operations"]["max_runs"], 4);
     assert_eq!(configuration["kubernetes"]["keep_failed"], "2h");
-    assert_eq!(configuration["listen"], "0.0.0.0:8080");
+    assert_eq!(configuration["listen"], "[::]:8080");
 }
 
 #[test]
