@@ -213,6 +213,17 @@ fn are_of_the_chart(
 /// The server takes what the chart makes of other values.
 fn variants(cluster: &Cluster, namespace: &str) -> anyhow::Result<()> {
     let all = json!({
+        "controller": {"enabled": true},
+        "podLabels": {"team": "data"},
+        "podAnnotations": {"example.org/scrape": "false"},
+        "nodeSelector": {"kubernetes.io/os": "linux"},
+        "tolerations": [{"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}],
+        "priorityClassName": "system-cluster-critical",
+        "serviceAccountAnnotations": {"example.org/account": "broker"},
+        "networkPolicy": {
+            "extraIngress": [{"from": [{"ipBlock": {"cidr": "10.0.0.0/8"}}], "ports": [{"port": 8080}]}],
+            "extraEgress": [{"ports": [{"port": 16443, "protocol": "TCP"}]}],
+        },
         "tls": {"secretName": "certificate"},
         "broker": {"configMap": "settings", "secret": "secrets"},
         "imagePullSecrets": ["registry"],

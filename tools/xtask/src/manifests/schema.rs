@@ -11,6 +11,10 @@ const FOREIGN: [&str; 4] = [
     "templates.webhook.certManager.issuer",
 ];
 
+/// Names with a text each, as labels have them: which, is for whoever installs it to say.
+const TEXTS: [&str; 4] =
+    ["podLabels", "podAnnotations", "nodeSelector", "serviceAccountAnnotations"];
+
 /// Where one of a few words is said.
 const WORDS: [(&str, &[&str]); 7] = [
     ("podDisruptionBudget.unhealthyPodEvictionPolicy", &["", "AlwaysAllow", "IfHealthyBudget"]),
@@ -47,6 +51,11 @@ fn at(path: &str, value: &Value) -> Value {
         return json!({"enum": words});
     }
     match value {
+        // An object in the place of a text is a name whose dots `--set` took for a path.
+        Value::Object(_) if TEXTS.contains(&path) => {
+            let text = json!({"type": ["string", "number", "boolean"]});
+            json!({"type": ["object", "null"], "additionalProperties": text})
+        }
         Value::Object(members) if !FOREIGN.contains(&path) => {
             let below = |name: &str| match path {
                 "" => name.to_owned(),

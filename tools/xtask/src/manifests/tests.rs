@@ -1,6 +1,7 @@
 //! What the chart makes of values.
 
 mod clients;
+mod pods;
 mod schema;
 mod templates;
 
@@ -92,7 +93,7 @@ fn further_configuration_is_part_of_the_file() {
     let configuration = configuration(&json!({"config": text}));
     assert_eq!(configuration["operations"]["max_runs"], 4);
     assert_eq!(configuration["kubernetes"]["keep_failed"], "2h");
-    assert_eq!(configuration["listen"], "0.0.0.0:8080");
+    assert_eq!(configuration["listen"], "[::]:8080");
 }
 
 #[test]
@@ -326,10 +327,28 @@ fn the_agent_asks_for_what_the_values_say_and_those_of_a_chart_before_say_nothin
 #[test]
 fn values_of_a_chart_before_make_what_they_made() {
     let mut before = values().unwrap();
-    for member in ["templates", "controller", "auth", "runAs", "brokers", "kubernetes"] {
+    for member in [
+        "templates",
+        "controller",
+        "auth",
+        "runAs",
+        "brokers",
+        "kubernetes",
+        "podLabels",
+        "podAnnotations",
+        "nodeSelector",
+        "tolerations",
+        "priorityClassName",
+        "serviceAccountAnnotations",
+    ] {
         before.as_object_mut().unwrap().remove(member).unwrap();
     }
-    for (section, member) in [("broker", "enabled"), ("tls", "authorityKey")] {
+    for (section, member) in [
+        ("broker", "enabled"),
+        ("tls", "authorityKey"),
+        ("networkPolicy", "extraIngress"),
+        ("networkPolicy", "extraEgress"),
+    ] {
         before[section].as_object_mut().unwrap().remove(member).unwrap();
     }
     let same = |over: Value| {
