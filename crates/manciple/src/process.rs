@@ -54,11 +54,11 @@ pub(crate) fn whole(lead: Option<&Lead>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Where pods listen: on all their addresses, of IPv6 and of IPv4.
+/// Where pods listen: on all their addresses, of IPv6 and, but where `net.ipv6.bindv6only` is set, of IPv4.
 pub(crate) const EVERYWHERE: &str = "[::]:8080";
 
-/// Listens where a member, or a flag, says; where that cannot be, `usual` is an example of what can. All addresses of
-/// IPv6 are those of IPv4, too, and alone where there are no others.
+/// Listens where a member, or a flag, says; where that cannot be, `usual` is an example of what can. Where
+/// a kernel knows no IPv6, all of its addresses are those of IPv4.
 ///
 /// # Errors
 /// With the member and the remedy; beneath is the system's [`std::io::Error`].
@@ -72,7 +72,7 @@ pub(crate) async fn bind(member: &str, listen: &str, usual: &str) -> anyhow::Res
     };
     bound.with_context(|| {
         format!(
-            "{member}: {listen} cannot be listened on: name an address and a port that are free, as {usual}"
+            "{member}: {listen} cannot be listened on: name an address and a port that are free, as {usual:?}"
         )
     })
 }

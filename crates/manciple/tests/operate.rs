@@ -228,7 +228,7 @@ fn a_configuration_that_cannot_be_meant_is_refused_by_name() {
     site.listen = taken.local_addr().unwrap().to_string();
     refuse(&site, &[&site.listen, "cannot be listened on", "in use"]);
     site.listen = "99999".to_owned();
-    refuse(&site, &["listen: 99999 cannot be listened on", "as 127.0.0.1:8080"]);
+    refuse(&site, &["listen: 99999 cannot be listened on", "as \"127.0.0.1:8080\""]);
 }
 
 #[test]

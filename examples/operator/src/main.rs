@@ -27,7 +27,7 @@ async fn main() -> anyhow::Result<()> {
     let tls = tls()?;
     let namespace = required("POD_NAMESPACE", "the namespace of everything that is made")?;
     let identity = required("POD_NAME", "a name that no other replica has")?;
-    let listen = optional("LISTEN").unwrap_or_else(|| "[::]:8080".to_owned());
+    let listen = optional("LISTEN").unwrap_or_else(|| "0.0.0.0:8080".to_owned());
     let listener = TcpListener::bind(&listen).await.with_context(|| {
         format!("LISTEN: {listen} cannot be listened on: give an address and a port that are free")
     })?;

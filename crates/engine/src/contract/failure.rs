@@ -5,6 +5,7 @@ use osb::{Action, Failure, FailureKind};
 use serde_json::Value;
 
 use super::said::{MAX_DESCRIPTION_BYTES, said, with_log};
+use super::shape::member;
 use super::{Asked, Ended};
 use crate::ports::RunFailure;
 use crate::record::Reason;
@@ -98,13 +99,14 @@ pub(super) struct Reported {
 impl Reported {
     /// Members of a wrong type are passed over: the failure itself is worth more than its form.
     pub(super) fn read(value: &Value, redactor: &Redactor) -> Self {
-        let text = |name: &str| said(value.get(name)?.as_str()?, redactor, MAX_DESCRIPTION_BYTES);
+        let text =
+            |name: &str| said(member(value, name)?.as_str()?, redactor, MAX_DESCRIPTION_BYTES);
         Self {
             word: text("error"),
             description: text("description"),
-            instance_usable: value.get("instance_usable").and_then(Value::as_bool),
-            update_repeatable: value.get("update_repeatable").and_then(Value::as_bool),
-            retry_after: value.get("retry_after").and_then(Value::as_u64),
+            instance_usable: member(value, "instance_usable").and_then(Value::as_bool),
+            update_repeatable: member(value, "update_repeatable").and_then(Value::as_bool),
+            retry_after: member(value, "retry_after").and_then(Value::as_u64),
         }
     }
 

@@ -282,17 +282,20 @@ fn members(asked: &Asked<'_>, ended: &Ended<'_>, root: &At<'_>) -> Result<Output
         Some(Action::Unbind | Action::Deprovision) | None => &[],
     };
     // What is passed over may hold what it likes.
-    let begins = |path: &str, member: &str| {
-        path.get(..member.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(member))
+    let kept: Vec<&str> =
+        kept.iter().filter_map(|name| Some(shape::spelt(root.value(), name)?.0)).collect();
+    let within = |path: &str, member: &str| {
+        path.strip_prefix(member)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
     };
-    let kept = |path: &String| kept.iter().any(|member| begins(path, member));
+    let kept = |path: &String| kept.iter().any(|member| within(path, member));
     if let Some(path) = rounded_integers(ended.text(), root.value()).find(kept) {
         return Err(format!("{path} {INTEGER_BITS}"));
     }
     let mut output = Output::default();
     match asked.action {
         Some(Action::Provision | Action::Update) => {
-            output.dashboard_url = root.optional("dashboard_url", At::string)?;
+            output.dashboard_url = root.filled("dashboard_url")?;
             output.metadata = root.optional("metadata", shape::instance_metadata)?;
         }
         Some(Action::Bind) => output.binding = Some(shape::binding(root)?),

@@ -3,7 +3,7 @@
 use osb::Work;
 use serde_json::Value;
 
-use super::shape::member;
+use super::shape::each_spelling;
 use crate::redact::Secrets;
 
 /// What is secret of all that a run was given: its request, the state where that is no part of it, and the binding that it
@@ -82,17 +82,13 @@ fn strings(mut text: &[u8]) -> impl Iterator<Item = Value> {
 /// What is secret in a binding, as it was printed or as it is kept.
 pub fn of_binding(binding: &Value) -> Secrets {
     let mut secrets = Secrets::default();
-    let Value::Object(output) = binding else { return secrets };
     // In whatever case, each that is there: which of them is read is not decided here.
-    let is_secret = |name: &&String| SECRET.iter().any(|it| name.eq_ignore_ascii_case(it));
-    for (_, value) in output.iter().filter(|(name, _)| is_secret(name)) {
+    for (_, value) in SECRET.iter().flat_map(|name| each_spelling(binding, name)) {
         secrets.add_json(value);
     }
-    let mounts = member(binding, "volume_mounts").and_then(Value::as_array);
-    for mount in mounts.into_iter().flatten() {
-        let device = member(mount, "device");
-        let given = device.and_then(|device| member(device, "mount_config"));
-        given.into_iter().for_each(|value| secrets.add_json(value));
-    }
+    let lists = each_spelling(binding, "volume_mounts").filter_map(|(_, list)| list.as_array());
+    let devices = lists.flatten().flat_map(|mount| each_spelling(mount, "device"));
+    let given = devices.flat_map(|(_, device)| each_spelling(device, "mount_config"));
+    given.for_each(|(_, value)| secrets.add_json(value));
     secrets
 }

@@ -52,6 +52,11 @@ impl<'v> At<'v> {
         self.get(name).map(|at| read(&at)).transpose()
     }
 
+    /// A text that says something: many brokers print all members that there can be, and leave empty what they have not.
+    pub(super) fn filled(&self, name: &str) -> Result<Option<String>, Wrong> {
+        Ok(self.optional(name, Self::string)?.filter(|text| !text.is_empty()))
+    }
+
     fn require(&self, name: &str) -> Result<Self, Wrong> {
         self.get(name).ok_or_else(|| format!("{}.{name} is missing", self.path))
     }
@@ -105,14 +110,23 @@ impl<'v> At<'v> {
 /// A member of an object that is not `null`: as it is spelt, or else in capitals, as programs in Go print what they give no
 /// name, and as Steward, which was one, has read it.
 pub(super) fn member<'v>(object: &'v Value, name: &str) -> Option<&'v Value> {
-    let given = |value: &&Value| !value.is_null();
-    object.get(name).filter(given).or_else(|| {
-        let mut others = object.as_object()?.iter();
-        others
-            .find(|(other, _)| other.eq_ignore_ascii_case(name))
-            .map(|(_, value)| value)
-            .filter(given)
-    })
+    spelt(object, name).map(|(_, value)| value)
+}
+
+/// The same, with its name as it is there.
+pub(super) fn spelt<'v>(object: &'v Value, name: &str) -> Option<(&'v str, &'v Value)> {
+    let spellings = || each_spelling(object, name).filter(|(_, value)| !value.is_null());
+    spellings().find(|(spelt, _)| *spelt == name).or_else(|| spellings().next())
+}
+
+/// All that differ from a name by capitals alone.
+pub(super) fn each_spelling<'v>(
+    object: &'v Value,
+    name: &str,
+) -> impl Iterator<Item = (&'v str, &'v Value)> {
+    let members = object.as_object().into_iter().flatten();
+    let members = members.map(|(spelt, value)| (spelt.as_str(), value));
+    members.filter(move |(spelt, _)| spelt.eq_ignore_ascii_case(name))
 }
 
 /// `metadata` of provision and update.
@@ -135,15 +149,11 @@ pub(super) fn binding(root: &At<'_>) -> Result<BindingBody, Wrong> {
     let metadata = |at: &At<'_>| {
         at.object()?;
         Ok(BindingMetadata {
-            expires_at: at.optional("expires_at", At::string)?,
-            renew_before: at.optional("renew_before", At::string)?,
+            expires_at: at.filled("expires_at")?,
+            renew_before: at.filled("renew_before")?,
         })
     };
-    // Empty ones are none: many brokers print all that there can be.
-    let address = |name: &str| {
-        let text = root.optional(name, At::string)?;
-        Ok::<_, Wrong>(text.filter(|text| !text.is_empty()).map(Sensitive::new))
-    };
+    let address = |name: &str| Ok::<_, Wrong>(root.filled(name)?.map(Sensitive::new));
     let mounts = root.optional("volume_mounts", |at| at.each(mount))?;
     Ok(BindingBody {
         metadata: root.optional("metadata", metadata)?,

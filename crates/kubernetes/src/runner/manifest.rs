@@ -162,7 +162,7 @@ fn manifest(
             "parallelism": 1,
             "completions": 1,
             "activeDeadlineSeconds": lifetime.as_secs(),
-            "ttlSecondsAfterFinished": forgotten_after(settings).as_secs(),
+            "ttlSecondsAfterFinished": NEVER,
             // A pod that is deleted counts as one that failed: nothing is started a second time. Servers
             // before 1.29 do not know this; see `fence`.
             "podReplacementPolicy": "Failed",
@@ -173,13 +173,9 @@ fn manifest(
     Ok(Manifest { job, given })
 }
 
-/// How long after its end a Job is there at most, whoever leads, or nobody. Policies that give a time to Jobs without one
-/// would have it gone before its outcome was read.
-fn forgotten_after(settings: &JobSettings) -> Duration {
-    const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-    let kept = settings.keep_failed.max(settings.keep_succeeded);
-    (kept + DAY).max(7 * DAY)
-}
+/// When Kubernetes is to remove a Job that has ended, in seconds: not in this life. A run's outcome is its Job until it was
+/// read, however long nobody leads, and policies give a time to Jobs that have none.
+const NEVER: i32 = i32::MAX;
 
 fn labels_of(settings: &JobSettings, run: &str) -> [(String, Value); 3] {
     [

@@ -30,7 +30,6 @@ use crate::process::{EVERYWHERE, LINGER, bind, identity, keep_lease, told_to_end
 
 /// What the keys and the Lease are named by.
 const NAME: &str = "quarks";
-/// Where probes and metrics are answered, unless somebody says where.
 
 /// Runs until SIGTERM or SIGINT.
 pub(crate) fn run(args: &ControllerArgs) -> anyhow::Result<()> {

@@ -146,7 +146,7 @@ fn listen(given: Option<&str>, pod: bool, open: bool) -> anyhow::Result<(&str, &
     ensure!(
         given.is_some() || !pod || !open,
         "auth.disabled: whoever reaches this pod would order, read credentials and repair as an operator \
-         does; leave it out, or, if something else keeps strangers away, say listen: {usual} too"
+         does; leave it out, or, if something else keeps strangers away, say listen: {usual:?} too"
     );
     Ok((given.unwrap_or(usual), usual))
 }

@@ -28,6 +28,7 @@ pub fn refused_elsewhere(catalog: &Catalog) -> Vec<Fault> {
     if catalog.services.is_empty() {
         faults.add("services", "is empty: Cloud Foundry registers no broker without a service");
     }
+    dashboard_clients(&catalog.services, &services, &faults);
     for (index, service) in catalog.services.iter().enumerate() {
         let path = services.index(index);
         of_service(service, &path, &faults);
@@ -36,7 +37,6 @@ pub fn refused_elsewhere(catalog: &Catalog) -> Vec<Fault> {
             of_plan(plan, &plans.index(index), &faults);
         }
     }
-    dashboard_clients(&catalog.services, &services, &faults);
     faults.into_vec()
 }
 

@@ -53,7 +53,8 @@ fn at(path: &str, value: &Value) -> Value {
     match value {
         // An object in the place of a text is a name whose dots `--set` took for a path.
         Value::Object(_) if TEXTS.contains(&path) => {
-            let text = json!({"type": ["string", "number", "boolean"]});
+            // A number of a file comes as `1e+06` from seven digits on.
+            let text = json!({"type": ["string", "boolean"]});
             json!({"type": ["object", "null"], "additionalProperties": text})
         }
         Value::Object(members) if !FOREIGN.contains(&path) => {

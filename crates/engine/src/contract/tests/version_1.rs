@@ -50,6 +50,7 @@ fn members_in_capitals_are_read_where_there_is_none_as_it_is_spelt() {
     for (stdout, user) in [
         (json!({"Credentials": {"User": "u"}}), json!({"User": "u"})),
         (json!({"CREDENTIALS": {"User": "u"}, "credentials": null}), json!({"User": "u"})),
+        (json!({"CREDENTIALS": null, "Credentials": {"User": "u"}}), json!({"User": "u"})),
         (json!({"Credentials": {"User": "v"}, "credentials": {"User": "u"}}), json!({"User": "u"})),
     ] {
         let found = binding(stdout.clone()).credentials;
@@ -61,6 +62,10 @@ fn members_in_capitals_are_read_where_there_is_none_as_it_is_spelt() {
         .fails_saying(Reason::WrongShape, "credentials must be an object, not a string");
     let huge = r#"{"Credentials": {"pin": 18446744073709551616}}"#;
     Case::of(Action::Bind, huge).fails_saying(Reason::WrongShape, "Credentials.pin");
+    // Of what is passed over nothing is asked.
+    let other = r#"{"credentials": {}, "Credentials": {"pin": 18446744073709551616}}"#;
+    Case::of(Action::Bind, other).good();
+    Case::of(Action::Provision, r#"{"MetadataVersion": 18446744073709551616}"#).good();
 }
 
 #[test]
@@ -70,6 +75,7 @@ fn what_is_secret_is_so_in_capitals_too() {
         r#"{"Credentials": {"p": "hunter22"}, "credentials": {"p": "other-one"}}"#,
         r#"log {"Credentials": {"p": "hunter22"}}"#,
         r#"{"Volume_Mounts": [{"Device": {"Mount_Config": {"p": "hunter22"}}}]}"#,
+        r#"{"volume_mounts": [], "Volume_Mounts": [{"device": {"mount_config": {"p": "hunter22"}}}]}"#,
     ] {
         let secrets = secrets::of_output(stdout.as_bytes());
         assert!(secrets.iter().any(|secret| secret == b"hunter22"), "{stdout}");
@@ -84,6 +90,8 @@ fn empty_addresses_and_mounts_are_none() {
     });
     let binding = Case::of(Action::Bind, stdout).good().binding.unwrap();
     assert_eq!(serde_json::to_value(binding).unwrap(), json!({"credentials": {}}));
+    let provisioned = Case::of(Action::Provision, json!({"dashboard_url": ""})).good();
+    assert_eq!(provisioned.dashboard_url, None);
 }
 
 #[test]

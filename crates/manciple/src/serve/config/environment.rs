@@ -92,7 +92,8 @@ impl Config {
                 self.jobs_timeout = true;
                 timeout
             }
-            None if self.jobs_mode => Period(STEWARDS_TIMEOUT),
+            // As its Deployment is: whoever writes a file says there what differs from ours.
+            None if self.jobs_mode && !self.is_of_a_file => Period(STEWARDS_TIMEOUT),
             None => return Ok(()),
         };
         // There it was the time of a pod, from its creation on, whatever it was for.

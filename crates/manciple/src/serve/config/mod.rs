@@ -54,6 +54,8 @@ pub(crate) struct Config {
     /// The seed's environment says how long a pod may take.
     #[serde(skip)]
     jobs_timeout: bool,
+    #[serde(skip)]
+    is_of_a_file: bool,
 }
 
 /// The executable, and what it is given.
@@ -347,6 +349,7 @@ impl Config {
         })?;
         let path = std::path::absolute(path).context("the current directory")?;
         config.resolve(path.parent().unwrap_or(Path::new("/")));
+        config.is_of_a_file = true;
         Ok(config)
     }
 

@@ -10,7 +10,7 @@ fn the_pods_of_both_deployments_are_as_whoever_installs_them_says() {
     ]);
     let values = json!({
         "controller": {"enabled": true},
-        "podLabels": {"team": "data", "example.org/tier": 1},
+        "podLabels": {"team": "data", "example.org/tier": "1"},
         "podAnnotations": {"example.org/scrape": true, "said": "\"a: b\" # c"},
         "nodeSelector": {"kubernetes.io/os": "linux", "example.org/ssd": "true"},
         "tolerations": tolerations,
