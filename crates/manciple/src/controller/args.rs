@@ -114,7 +114,7 @@ pub(crate) struct ControllerArgs {
         value_parser = |text: &str| given(text).unwrap_or("false").parse::<bool>()
     )]
     pub(crate) apply_crd: bool,
-    /// Where probes and metrics are answered [default: [::]:8080]
+    /// Where probes and metrics are answered [default: port 8080 of all addresses]
     #[arg(long, env = "MANCIPLE_LISTEN", value_name = "ADDRESS:PORT")]
     pub(crate) listen: Option<String>,
     /// How lines of the log are written

@@ -44,7 +44,7 @@ pub(crate) struct ServeArgs {
     /// The configuration, YAML
     #[arg(long, env = "MANCIPLE_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Where to listen [default: 127.0.0.1:8080; in a pod [::]:8080]
+    /// Where to listen [default: 127.0.0.1:8080; in a pod port 8080 of all addresses]
     #[arg(long, env = "MANCIPLE_LISTEN", value_name = "ADDRESS:PORT")]
     listen: Option<String>,
     /// Where to keep what has to survive [default: ./data]

@@ -224,7 +224,8 @@ impl Cluster {
                        leave it out";
         [(image, self.image.is_none()), (further, !self.job_namespaces.is_empty())]
             .into_iter()
-            .filter_map(|(words, wrong)| wrong.then(|| words.to_owned()))
+            .filter(|(_, wrong)| *wrong)
+            .map(|(words, _)| words.to_owned())
             .collect()
     }
 
