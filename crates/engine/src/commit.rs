@@ -113,10 +113,12 @@ impl Engine {
     /// (sections "Asynchronous Operations" and "Fetching a Service Binding"). Cloud Foundry accepts incomplete binds of
     /// every service, and fails those that are then incomplete.
     fn is_answered_at_once(&self, record: &Record) -> bool {
+        if record.operation.action != Action::Bind {
+            return false;
+        }
         let catalog = self.shared.catalog();
         let service = catalog.as_ref().and_then(|all| all.service(&record.ordered.service_id));
-        record.operation.action == Action::Bind
-            && service.is_some_and(|service| service.bindings_retrievable == Some(false))
+        service.is_some_and(|service| service.bindings_retrievable == Some(false))
     }
 
     /// Records a removal, unless the operation has ended, or another was recorded: how far it is may be written meanwhile.

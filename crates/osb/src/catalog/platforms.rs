@@ -95,6 +95,9 @@ fn of_plan(plan: &Plan, path: &Path<'_>, faults: &Faults) {
             } else if !is_of_the_first_draft(schema) {
                 let known = format!("is surely known to Cloud Foundry as {DRAFT}# alone");
                 faults.add(parameters.member("$schema"), known);
+            } else if schema["type"] != "object" {
+                let early = "has to be \"object\" for early Cloud Foundry";
+                faults.add(parameters.member("type"), early);
             }
         }
     }

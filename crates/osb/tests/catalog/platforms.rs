@@ -51,7 +51,16 @@ fn what_a_platform_refuses_is_named_by_its_path() {
             schema("service_instance", "create", json!({"$schema": versioned, "type": "object"})),
             None,
         ),
-        (json!({}), schema("service_binding", "create", json!({"$schema": versioned})), None),
+        (
+            json!({}),
+            schema("service_instance", "update", json!({"$schema": versioned, "type": "string"})),
+            Some("plans[0].schemas.service_instance.update.parameters.type"),
+        ),
+        (
+            json!({}),
+            schema("service_binding", "create", json!({"$schema": versioned})),
+            Some("plans[0].schemas.service_binding.create.parameters.type"),
+        ),
         (
             json!({}),
             schema("service_instance", "update", json!({"$schema": later, "type": "object"})),
