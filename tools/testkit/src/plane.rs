@@ -28,12 +28,33 @@ use crate::cluster;
 
 /// How long the API server may take to be ready.
 const READY: Duration = Duration::from_secs(240);
-const LOOK: Duration = Duration::from_millis(100);
+/// A look is a process of its own.
+const LOOK: Duration = Duration::from_millis(300);
 /// How often one is started before that it does not start is a failure.
 const STARTS: u32 = 3;
 /// A Job that nothing runs for.
 const PROBE: &str = "probe";
 const TOKEN: &str = "of-a-test";
+/// What is served: what tests, what they test and the server itself ask for. To begin with all that there is takes an API
+/// server twice the time.
+const SERVED: &[&str] = &[
+    "admissionregistration.k8s.io/v1",
+    "api/v1",
+    "apiextensions.k8s.io/v1",
+    "apiextensions.k8s.io/v1beta1",
+    "apiregistration.k8s.io/v1",
+    "apps/v1",
+    "authentication.k8s.io/v1",
+    "authorization.k8s.io/v1",
+    "batch/v1",
+    "coordination.k8s.io/v1",
+    "networking.k8s.io/v1",
+    "node.k8s.io/v1",
+    "policy/v1beta1",
+    "rbac.authorization.k8s.io/v1",
+    "scheduling.k8s.io/v1",
+    "storage.k8s.io/v1",
+];
 
 /// A running control plane. Its state is gone when it is dropped.
 pub struct ControlPlane {
@@ -101,6 +122,8 @@ impl ControlPlane {
         fs::write(at("kubeconfig"), kubeconfig(&format!("https://127.0.0.1:{port}")))?;
         let etcd = format!("http://127.0.0.1:{etcd_port}");
         let peer = format!("http://127.0.0.1:{peer_port}");
+        let served = SERVED.iter().map(|version| format!("{version}=true"));
+        let served: Vec<_> = std::iter::once("api/all=false".to_owned()).chain(served).collect();
         let etcd = Part::start(
             folder.path(),
             "etcd",
@@ -133,6 +156,7 @@ impl ControlPlane {
                 ("disable-admission-plugins", "ServiceAccount"),
                 ("endpoint-reconciler-type", "none"),
                 ("enable-priority-and-fairness", "false"),
+                ("runtime-config", &served.join(",")),
             ],
         )?;
         let mut plane = Self { folder, etcd, api_server, manager: None };
@@ -267,17 +291,15 @@ impl ControlPlane {
         let mut input = kubectl.stdin.take().context("kubectl takes no input")?;
         input.write_all(object.to_string().as_bytes())?;
         drop(input);
-        ensure!(kubectl.wait()?.success(), "it cannot be created: {}", object["metadata"]["name"]);
+        ensure!(kubectl.wait()?.success(), "kubectl cannot create what it is given");
         Ok(())
     }
 
     fn install(&self, definitions: &[Value]) -> anyhow::Result<()> {
-        for definition in definitions {
-            self.create(definition)?;
-        }
         if definitions.is_empty() {
             return Ok(());
         }
+        self.create(&json!({"apiVersion": "v1", "kind": "List", "items": definitions}))?;
         let mut wait = self.kubectl();
         let established = ["wait", "--for=condition=Established", "--timeout=120s", "crd", "--all"];
         ensure!(wait.args(established).output()?.status.success(), "a kind is not served");
