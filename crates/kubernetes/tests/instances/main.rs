@@ -19,7 +19,7 @@ use seeds::{Usual, run};
 use testkit::plane::ControlPlane;
 use town::schedule;
 
-const USUAL: Usual = Usual { schedules: 16, at_once: 8 };
+const USUAL: Usual = Usual { schedules: 10, at_once: 10, of_everything: 16 };
 
 #[test]
 fn no_schedule_of_failures_makes_anything_twice_or_leaves_anything() {

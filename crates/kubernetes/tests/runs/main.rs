@@ -50,7 +50,7 @@ use place::Place;
 use seeds::{Usual, run};
 use testkit::plane::ControlPlane;
 
-const USUAL: Usual = Usual { schedules: 500, at_once: 24 };
+const USUAL: Usual = Usual { schedules: 40, at_once: 20, of_everything: 500 };
 
 #[test]
 fn no_schedule_of_failures_loses_repeats_or_invents_a_run() {

@@ -46,7 +46,7 @@ use place::Place;
 use seeds::{Usual, run};
 use testkit::plane::ControlPlane;
 
-const USUAL: Usual = Usual { schedules: 24, at_once: 12 };
+const USUAL: Usual = Usual { schedules: 12, at_once: 12, of_everything: 24 };
 
 #[test]
 fn no_schedule_of_failures_loses_repeats_or_strands_an_operation() {

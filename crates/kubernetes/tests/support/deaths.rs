@@ -2,17 +2,23 @@
 
 use testkit::number;
 
+/// Lives take most of the time of a test run: who is to die at each call says so.
+const EVERY: u64 = 8;
+
 /// A call, from 1 on, and whether it takes effect before whoever made it dies.
 pub(crate) type Point = (u64, bool);
 
-/// One for each of so many calls: before the one takes effect, after the next. Which comes first is the life's, so what
-/// several lives have in common is met by both. With `MANCIPLE_CALLS=1` there are both for each call.
+/// One for every eighth of so many calls: before the one takes effect, after the next. Which is the first is the life's, so
+/// what several lives have in common is met at each of its calls, and by both. With `MANCIPLE_CALLS=1` there are both for
+/// each call.
 pub(crate) fn points(life: &str, calls: u64) -> Vec<Point> {
-    let both = number("MANCIPLE_CALLS") == Some(1);
+    if number("MANCIPLE_CALLS") == Some(1) {
+        return (1..=calls).flat_map(|call| [(call, false), (call, true)]).collect();
+    }
     let first = u64::try_from(life.len()).unwrap();
-    let is_tried =
-        move |(call, effect): &Point| both || (call + first).is_multiple_of(2) == *effect;
-    (1..=calls).flat_map(|call| [(call, false), (call, true)]).filter(is_tried).collect()
+    let turn = |call: u64| ((call + first) / EVERY).is_multiple_of(2);
+    let calls = (1..=calls).filter(|call| (call + first).is_multiple_of(EVERY));
+    calls.map(|call| (call, turn(call))).collect()
 }
 
 /// Sees that most died where they were to: no two lives are of as many calls, for Leases are kept meanwhile.

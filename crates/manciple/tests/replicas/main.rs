@@ -39,7 +39,7 @@ use testkit::random::Random;
 use tokio::runtime::Runtime;
 
 /// How many schedules run when nobody says otherwise, and how many at once: they wait most of the time.
-const SCHEDULES: u64 = 8;
+const SCHEDULES: u64 = 4;
 const AT_ONCE: u64 = 4;
 
 /// So many, if nobody says otherwise.
