@@ -17,7 +17,7 @@ mod packages;
 mod rights;
 
 use std::os::unix::fs::PermissionsExt;
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, bail, ensure};
 
@@ -38,7 +38,8 @@ usage: cargo xtask <command>
                    built: with the program that is there
   walk [dist]      the deployment on the cluster for tests: rights, overlays, an instance's life,
                    a broker of its own, brokers apart, templates, QuarksJobs;
-                   dist: of the programs as they are given away
+                   dist: of the programs as they are given away;
+                   built: of those that are there
   manifests        deploy/ and the chart's definitions, from the chart and the program
   cluster up       a real Kubernetes on this machine, for the tests (as root; built once)
   cluster down     and its end
@@ -68,6 +69,8 @@ fn main() -> ExitCode {
         ["manifests"] => manifests::write(),
         ["walk"] => walk(images::Kind::Dev),
         ["walk", "dist"] => walk(images::Kind::Dist),
+        ["walk", "built"] => cluster::for_tests()
+            .and_then(|(kubeconfig, _)| deployment::test(&kubeconfig, images::Kind::Dev)),
         ["cluster", "up"] => cluster::up().map(drop),
         ["cluster", "down"] => cluster::down(),
         ["agent"] => agent(),
@@ -134,40 +137,75 @@ fn test() -> anyhow::Result<()> {
     cluster::can_be_had()?;
     packages::install_for_tests()?;
     clients::install()?;
-    lint()?;
-    let (kubeconfig, ours) = cluster::for_tests()?;
-    let result = images::for_tests().and_then(|()| tests(&kubeconfig));
+    // A cluster mostly waits: for packages, and for its parts.
+    let lint = Aside::begin("lint", ourselves()?.arg("lint"))?;
+    let cluster = cluster::for_tests();
+    let images = cluster.as_ref().map_or(Ok(()), |_| images::for_tests());
+    let linted = lint.end();
+    let (kubeconfig, ours) = cluster?;
+    let result = linted.and(images).and_then(|()| tests(&kubeconfig));
     if ours {
         cluster::down()?;
     }
     result
 }
 
+/// What has control planes of its own, or needs none, and keeps every core busy for minutes.
+const APART: &str = "binary(schedules) or binary(runs) or binary(instances) or binary(kill) or binary(replicas) or \
+    binary(controller_killed) or binary(definition) or binary(damaged)";
+
 fn tests(kubeconfig: &std::path::Path) -> anyhow::Result<()> {
+    images::forget_programs()?;
+    run(&mut nextest(kubeconfig, &format!("not ({APART})")))?;
+    // Who walks over the cluster mostly waits.
+    let mut walk = ourselves()?;
+    let walk = Aside::begin("walk", walk.args(["walk", "built"]).env("KUBECONFIG", kubeconfig))?;
+    let examples = Aside::begin("examples", ourselves()?.args(["examples", "built"]))?;
+    let tested = run(&mut nextest(kubeconfig, APART));
+    let documentation = ["test", "--workspace", "--all-features", "--doc", "--quiet"];
+    let documented = run(cargo().args(documentation));
+    examples.end().and(walk.end()).and(tested).and(documented)
+}
+
+fn nextest(kubeconfig: &std::path::Path, which: &str) -> Command {
     let profile = if std::env::var_os("CI").is_some() { "ci" } else { "default" };
     // Most of what takes long waits for pods; of what keeps the cores busy `.config/nextest.toml` has two at a time.
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    images::forget_programs()?;
-    run(cargo()
+    let mut command = cargo();
+    command
         .args(["nextest", "run", "--workspace", "--all-features", "--profile", profile])
-        .args(["--test-threads", &(3 * cores).to_string()])
-        .env("KUBECONFIG", kubeconfig))?;
-    run(cargo().args(["test", "--workspace", "--all-features", "--doc", "--quiet"]))?;
-    // Both mostly wait, and neither needs what the other has: what is shown of the examples comes after the walk.
-    let log = built("examples.log")?;
-    let said = std::fs::File::create(&log)?;
-    let this = std::env::current_exe().context("the path of this program")?;
-    let mut aside = Command::new(this)
-        .args(["examples", "built"])
-        .stdout(said.try_clone()?)
-        .stderr(said)
-        .spawn()
-        .context("the examples")?;
-    let walked = deployment::test(kubeconfig, images::Kind::Dev);
-    let status = aside.wait()?;
-    eprint!("{}", std::fs::read_to_string(&log)?);
-    ensure!(status.success(), "the examples, above: {status}");
-    walked
+        .args(["--test-threads", &(3 * cores).to_string(), "-E", which])
+        .env("KUBECONFIG", kubeconfig);
+    command
+}
+
+/// This program once more.
+fn ourselves() -> anyhow::Result<Command> {
+    Ok(Command::new(std::env::current_exe().context("the path of this program")?))
+}
+
+/// A command that runs beside others. What it says is shown at its end.
+struct Aside {
+    line: String,
+    log: std::path::PathBuf,
+    child: std::process::Child,
+}
+
+impl Aside {
+    fn begin(name: &str, command: &mut Command) -> anyhow::Result<Self> {
+        let (line, log) = (line(command), built(&format!("{name}.log"))?);
+        let said = std::fs::File::create(&log)?;
+        let child = command.stdin(Stdio::null()).stdout(said.try_clone()?).stderr(said).spawn();
+        let child = child.with_context(|| format!("{line} cannot be run"))?;
+        Ok(Self { line, log, child })
+    }
+
+    fn end(mut self) -> anyhow::Result<()> {
+        let status = self.child.wait()?;
+        eprint!("+ {}\n{}", self.line, String::from_utf8_lossy(&std::fs::read(&self.log)?));
+        ensure!(status.success(), "{}, above: {status}", self.line);
+        Ok(())
+    }
 }
 
 /// What is tried of the examples without a cluster. They are POSIX shell, and so are their tests: without the server.
