@@ -169,7 +169,7 @@ fn tests(kubeconfig: &std::path::Path) -> anyhow::Result<()> {
 
 fn nextest(kubeconfig: &std::path::Path, which: &str) -> Command {
     let profile = if std::env::var_os("CI").is_some() { "ci" } else { "default" };
-    // Most of what takes long waits for pods; of what keeps the cores busy `.config/nextest.toml` has two at a time.
+    // Most of what takes long waits for pods; of what keeps the cores busy `.config/nextest.toml` has three at a time.
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let mut command = cargo();
     command
