@@ -2,6 +2,7 @@
 //! where it listens, and why it ends.
 
 use std::io;
+use std::net::ToSocketAddrs;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -70,11 +71,21 @@ pub(crate) async fn bind(member: &str, listen: &str, usual: &str) -> anyhow::Res
         },
         bound => bound,
     };
-    bound.with_context(|| {
-        format!(
-            "{member}: {listen} cannot be listened on: name an address and a port that are free, as {usual:?}"
-        )
-    })
+    bound.with_context(|| unbound(member, listen, usual))
+}
+
+/// Whether it is an address at all, as [`bind`] would find out: before anything is made that is to last.
+///
+/// # Errors
+/// As of [`bind`].
+pub(crate) fn is_an_address(member: &str, listen: &str, usual: &str) -> anyhow::Result<()> {
+    listen.to_socket_addrs().map(drop).with_context(|| unbound(member, listen, usual))
+}
+
+fn unbound(member: &str, listen: &str, usual: &str) -> String {
+    format!(
+        "{member}: {listen} cannot be listened on: name an address and a port that are free, as {usual:?}"
+    )
 }
 
 /// Whether it is a kernel that does not know IPv6: its addresses are IPv4's alone.

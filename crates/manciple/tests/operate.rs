@@ -232,6 +232,19 @@ fn a_configuration_that_cannot_be_meant_is_refused_by_name() {
 }
 
 #[test]
+fn what_is_refused_for_its_address_or_certificate_has_made_nothing() {
+    let tls = "tls: {certificate: none.crt, key: none.key}\n";
+    for (listen, settings, word) in [("nonsense", "", "nonsense"), ("127.0.0.1:0", tls, "none.crt")]
+    {
+        let mut site = Site::new(BROKER);
+        (site.listen, site.settings) = (listen.to_owned(), settings.to_owned());
+        refused(&mut site.command(), &[word]);
+        let made = std::fs::read_dir(site.data()).into_iter().flatten().flatten();
+        assert_eq!(made.map(|entry| entry.file_name()).collect::<Vec<_>>(), [""; 0], "{word}");
+    }
+}
+
+#[test]
 fn a_second_server_on_the_same_data_is_refused_and_the_first_goes_on() {
     let site = Site::new(BROKER);
     let (server, given) = with_a_binding(&site);

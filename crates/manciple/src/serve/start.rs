@@ -27,7 +27,9 @@ use super::templates::{self, Ground};
 use super::tls::Certificate;
 use crate::admin::routes::{self, Admin};
 use crate::log::log;
-use crate::process::{EVERYWHERE, LINGER, bind, identity, keep_lease, told_to_end, whole};
+use crate::process::{
+    EVERYWHERE, LINGER, bind, identity, is_an_address, keep_lease, told_to_end, whole,
+};
 
 /// How often files of secrets and certificates are looked at.
 const LOOK_AT_FILES: Duration = Duration::from_secs(10);
@@ -40,13 +42,14 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
     let policy = config.policy();
     let pod = config.kubernetes.as_ref().is_some_and(Cluster::is_in_a_pod);
     let (listen, usual) = listen(config.listen.as_deref(), pod, config.auth.disabled)?;
+    is_an_address("listen", listen, usual)?;
+    let certificate = config.tls.as_ref().map(Certificate::open).transpose()?;
     let data_dir = config.data_dir.clone().unwrap_or_else(|| PathBuf::from("data"));
     // One machine's store is opened before anything else is begun: it may have much to say.
     let machine = match &config.kubernetes {
         None => Some(Arc::new(open_store(config, &data_dir)?)),
         Some(_) => None,
     };
-    let certificate = config.tls.as_ref().map(Certificate::open).transpose()?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
