@@ -41,7 +41,7 @@ pub(super) fn write(place: &Place) -> anyhow::Result<()> {
                 "ranges": [[{"subnet": network::PODS, "gateway": network::GATEWAY}]],
                 "routes": [{"dst": "0.0.0.0/0"}],
             },
-        }, {"type": "loopback"}],
+        }],
     });
     fs::write(networks.join("10-pods.conflist"), network.to_string())?;
     fs::write(place.state.join("containerd.toml"), containerd(place))?;
@@ -144,6 +144,8 @@ pub(super) fn parts(place: &Place) -> Vec<(&'static str, Vec<String>)> {
                 flag("listen-peer-urls", ETCD_PEER),
                 flag("initial-advertise-peer-urls", ETCD_PEER),
                 flag("initial-cluster", &format!("default={ETCD_PEER}")),
+                // As for the control planes of tests: after a power cut a new one is brought up.
+                "--unsafe-no-fsync".into(),
             ],
         ),
         ("containerd", vec![flag("config", &state("containerd.toml"))]),
@@ -156,6 +158,8 @@ pub(super) fn parts(place: &Place) -> Vec<(&'static str, Vec<String>)> {
                 flag("service-cluster-ip-range", SERVICES),
                 flag("authorization-mode", "Node,RBAC"),
                 "--allow-privileged".into(),
+                // A thirteenth of what the server does would be to put requests into queues that are never full.
+                flag("enable-priority-and-fairness", "false"),
                 // There is no proxy for services: webhooks are asked at the addresses of their pods.
                 flag("enable-aggregator-routing", "true"),
                 flag("client-ca-file", &certificate("ca.crt")),
