@@ -18,6 +18,7 @@ mod rights;
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, ExitCode, Stdio};
+use std::time::Instant;
 
 use anyhow::{Context, bail, ensure};
 
@@ -120,9 +121,19 @@ fn built(name: &str) -> anyhow::Result<std::path::PathBuf> {
 fn run(command: &mut Command) -> anyhow::Result<()> {
     let line = line(command);
     eprintln!("+ {line}");
+    let begun = Instant::now();
     let status = command.status().with_context(|| format!("{line} cannot be run"))?;
+    say_how_long(&line, begun);
     ensure!(status.success(), "{line}: {status}");
     Ok(())
+}
+
+/// Of what took longer than a glance: whoever finds a test run slow sees what of it was.
+fn say_how_long(line: &str, begun: Instant) {
+    let took = begun.elapsed().as_secs();
+    if took > 9 {
+        eprintln!("= {took} s: {line}");
+    }
 }
 
 /// As somebody would type it, without what is taken out of the environment.
@@ -156,7 +167,8 @@ const APART: &str = "binary(schedules) or binary(runs) or binary(instances) or b
 
 fn tests(kubeconfig: &std::path::Path) -> anyhow::Result<()> {
     images::forget_programs()?;
-    run(&mut nextest(kubeconfig, &format!("not ({APART})")))?;
+    // Whoever has failures to mend is to know them all.
+    let most = run(&mut nextest(kubeconfig, &format!("not ({APART})")));
     // Who walks over the cluster mostly waits.
     let mut walk = ourselves()?;
     let walk = Aside::begin("walk", walk.args(["walk", "built"]).env("KUBECONFIG", kubeconfig))?;
@@ -164,7 +176,8 @@ fn tests(kubeconfig: &std::path::Path) -> anyhow::Result<()> {
     let tested = run(&mut nextest(kubeconfig, APART));
     let documentation = ["test", "--workspace", "--all-features", "--doc", "--quiet"];
     let documented = run(cargo().args(documentation));
-    examples.end().and(walk.end()).and(tested).and(documented)
+    let (tried, walked) = (examples.end(), walk.end());
+    most.and(tried).and(walked).and(tested).and(documented)
 }
 
 fn nextest(kubeconfig: &std::path::Path, which: &str) -> Command {
@@ -187,6 +200,7 @@ fn ourselves() -> anyhow::Result<Command> {
 /// A command that runs beside others. What it says is shown at its end.
 struct Aside {
     line: String,
+    begun: Instant,
     log: std::path::PathBuf,
     child: std::process::Child,
 }
@@ -197,12 +211,14 @@ impl Aside {
         let said = std::fs::File::create(&log)?;
         let child = command.stdin(Stdio::null()).stdout(said.try_clone()?).stderr(said).spawn();
         let child = child.with_context(|| format!("{line} cannot be run"))?;
-        Ok(Self { line, log, child })
+        Ok(Self { line, begun: Instant::now(), log, child })
     }
 
     fn end(mut self) -> anyhow::Result<()> {
         let status = self.child.wait()?;
         eprint!("+ {}\n{}", self.line, String::from_utf8_lossy(&std::fs::read(&self.log)?));
+        // Until it was waited for, which may be long after.
+        say_how_long(&self.line, self.begun);
         ensure!(status.success(), "{}, above: {status}", self.line);
         Ok(())
     }
