@@ -14,7 +14,7 @@ mod snapshot;
 
 use std::fs::{self, File};
 use std::io::Write;
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -59,6 +59,8 @@ const SERVED: &[&str] = &[
 /// A running control plane. Its state is gone when it is dropped.
 pub struct ControlPlane {
     folder: tempfile::TempDir,
+    /// Of the API server.
+    port: u16,
     etcd: Part,
     api_server: Part,
     manager: Option<Part>,
@@ -159,7 +161,7 @@ impl ControlPlane {
                 ("runtime-config", &served.join(",")),
             ],
         )?;
-        let mut plane = Self { folder, etcd, api_server, manager: None };
+        let mut plane = Self { folder, port, etcd, api_server, manager: None };
         plane.until_ready()?;
         plane.install(definitions)?;
         // It looks for further kinds only every half minute.
@@ -243,10 +245,13 @@ impl ControlPlane {
     pub fn until_ready(&mut self) -> anyhow::Result<()> {
         let begun = Instant::now();
         loop {
-            let mut look = self.kubectl();
-            look.args(["get", "--raw", "/readyz", "--request-timeout=10s"]);
-            if look.output()?.status.success() {
-                return Ok(());
+            // Until somebody listens, there is nothing to look at.
+            if TcpStream::connect(("127.0.0.1", self.port)).is_ok() {
+                let mut look = self.kubectl();
+                look.args(["get", "--raw", "/readyz", "--request-timeout=10s"]);
+                if look.output()?.status.success() {
+                    return Ok(());
+                }
             }
             self.etcd.check(self.folder.path())?;
             self.api_server.check(self.folder.path())?;

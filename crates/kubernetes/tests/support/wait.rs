@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tokio::time::{sleep, timeout};
 
 /// Between two looks.
-const LOOK: Duration = Duration::from_millis(100);
+const LOOK: Duration = Duration::from_millis(200);
 /// What a look has at least.
 const LEAST: Duration = Duration::from_secs(5);
 
