@@ -59,7 +59,7 @@ pub(super) fn programs(place: &Place) -> anyhow::Result<()> {
         return Ok(());
     }
     eprintln!(
-        "building Kubernetes {VERSION} from Debian's source package, once: about 5 minutes on two \
+        "building Kubernetes {VERSION} from Debian's source package, once: about 3 minutes on two \
          cores; it is kept in {}",
         place.programs.display()
     );
