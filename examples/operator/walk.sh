@@ -42,8 +42,8 @@ until_so() {
     shift
     until "$@"; do
         tries=$((tries + 1))
-        [ $tries -lt 720 ] || fail "it is never so: $what"
-        sleep 0.25
+        [ $tries -lt 300 ] || fail "it is never so: $what"
+        sleep 1
     done
 }
 

@@ -231,7 +231,7 @@ impl<'c> Place<'c> {
         let begun = Instant::now();
         while !is_so(self)? {
             ensure!(begun.elapsed() < PATIENCE, "it is never so that {what}");
-            std::thread::sleep(Duration::from_millis(200));
+            std::thread::sleep(Duration::from_millis(600));
         }
         Ok(())
     }
