@@ -66,7 +66,7 @@ impl Sum for Tally {
         self.deaths
     }
 
-    fn is_of_everything(&self) -> bool {
+    fn is_of_everything(&self, _: usize) -> bool {
         let counted = [self.made, self.changed, self.removed];
         counted.iter().all(|&count| count > 0) && self.faults.are_of_all_kinds()
     }

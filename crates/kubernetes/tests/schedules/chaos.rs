@@ -88,7 +88,7 @@ impl Sum for Tally {
         self.changed_apart += other.changed_apart;
     }
 
-    fn is_of_everything(&self) -> bool {
+    fn is_of_everything(&self, _: usize) -> bool {
         let seen =
             [self.pods_taken, self.elsewhere, self.questions, self.states, self.told, self.pauses];
         let counted = [self.leases_stolen, self.brokers_changed, self.changed_apart];
