@@ -241,7 +241,7 @@ pub(crate) fn for_seconds<T>(seconds: u64, mut look: impl FnMut() -> Option<T>) 
         if elapsed > Duration::from_secs(seconds) {
             return None;
         }
-        std::thread::sleep((elapsed / 10).clamp(LOOK_AGAIN, SELDOM));
+        std::thread::sleep((elapsed / 4).clamp(LOOK_AGAIN, SELDOM));
     }
 }
 
