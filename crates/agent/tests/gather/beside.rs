@@ -31,7 +31,9 @@ fn assert_waits(agent: &mut Child) {
 
 #[test]
 fn it_ends_when_it_is_asked_to_with_the_files_of_that_moment() {
-    for asked in [Signal::TERM, Signal::INT] {
+    let stops = [Signal::TERM, Signal::INT, Signal::QUIT, Signal::HUP];
+    let stops = stops.into_iter().chain([Signal::USR1, Signal::USR2, Signal::WINCH, Signal::POWER]);
+    for asked in stops {
         let pod = Pod::new();
         let mut agent = start(&pod, &["gather"]);
         assert_waits(&mut agent);

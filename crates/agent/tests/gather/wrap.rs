@@ -114,6 +114,7 @@ fn signals_are_forwarded() {
         (Signal::USR1, "USR1"),
         (Signal::USR2, "USR2"),
         (Signal::WINCH, "WINCH"),
+        (Signal::POWER, "PWR"),
         (Signal::CONT, "CONT"),
     ];
     for (sent, name) in cases {

@@ -51,15 +51,17 @@ fn daemons_and_orphans_are_ended_too() {
 }
 
 #[test]
-fn sigterm_reaches_the_first_process() {
-    let pod = Pod::new(r#"echo $$ >"$PID"; sleep 60"#);
-    pod.key_file("config", "pid", pod.path("pid").to_str().unwrap());
-    let order = pod.order();
-    let Some(mut command) = command(&pod, &order) else { return };
-    let unshare = command.spawn().unwrap();
-    pod.wait_for("pid");
-    let children = format!("/proc/{0}/task/{0}/children", unshare.id());
-    let agent = std::fs::read_to_string(children).unwrap().trim().parse().unwrap();
-    kill_process(Pid::from_raw(agent).unwrap(), Signal::TERM).unwrap();
-    pod.ended(unshare, &order).failed(Reason::Halted);
+fn what_an_image_is_stopped_by_reaches_the_first_process() {
+    for stop in [Signal::TERM, Signal::QUIT, Signal::USR1, Signal::WINCH] {
+        let pod = Pod::new(r#"echo $$ >"$PID"; sleep 60"#);
+        pod.key_file("config", "pid", pod.path("pid").to_str().unwrap());
+        let order = pod.order();
+        let Some(mut command) = command(&pod, &order) else { return };
+        let unshare = command.spawn().unwrap();
+        pod.wait_for("pid");
+        let children = format!("/proc/{0}/task/{0}/children", unshare.id());
+        let agent = std::fs::read_to_string(children).unwrap().trim().parse().unwrap();
+        kill_process(Pid::from_raw(agent).unwrap(), stop).unwrap();
+        pod.ended(unshare, &order).failed(Reason::Halted);
+    }
 }

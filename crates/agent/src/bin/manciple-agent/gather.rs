@@ -9,7 +9,6 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use agent::GATHERING_VARIABLE;
-use rustix::process::Signal;
 
 use crate::settle::Ending;
 use crate::signals::{Caught, wait};
@@ -24,22 +23,21 @@ const PART: u32 = 100;
 /// and in the end so often. Each look wakes a processor that may have nothing else to do.
 const LAST_LOOK: Duration = Duration::from_secs(1);
 
-/// Waits for SIGTERM, which the kubelet sends when the other containers have ended, or for a file that is
+/// Waits for a signal, which the kubelet sends when the other containers have ended, or for a file that is
 /// not empty; leaves the files.
 ///
 /// A kubelet begins a native sidecar again when it has ended. `once` is a file that is made when all is left by whoever was
 /// told by the other that the containers have ended: if it is there at the beginning, that stays as it is, and nothing ends
-/// again before it has to. At SIGTERM it is not made: a pod whose node begins anew runs a second time, and what it leaves
+/// again before it has to. At a signal it is not made: a pod whose node begins anew runs a second time, and what it leaves
 /// then counts.
 pub(crate) fn gather(once: Option<&Path>, until: Option<&Path>) -> ExitCode {
     hide_memory();
-    let caught = [Signal::TERM, Signal::INT].map(Caught::catch);
-    let signals = caught.into_iter().collect::<io::Result<Vec<_>>>();
+    let end = Caught::end();
     if once.is_some_and(Path::exists) {
-        return wait_to_be_ended(signals);
+        return wait_to_be_ended(end);
     }
     let gathering = told(GATHERING_VARIABLE, "gathering").map_err(|why| deliver::broken(&why));
-    let ending = signals.and_then(|signals| wait_for_the_end(&signals, until));
+    let ending = end.and_then(|end| wait_for_the_end(&end, until));
     match (gathering, ending) {
         (Err(broken), _) => broken,
         (Ok(gathering), Ok(ending)) => {
@@ -57,8 +55,8 @@ pub(crate) fn gather(once: Option<&Path>, until: Option<&Path>) -> ExitCode {
     }
 }
 
-fn wait_to_be_ended(signals: io::Result<Vec<Caught>>) -> ExitCode {
-    match signals.and_then(|signals| wait_for_the_end(&signals, None)) {
+fn wait_to_be_ended(end: io::Result<Caught>) -> ExitCode {
+    match end.and_then(|end| wait_for_the_end(&end, None)) {
         Ok(_) => ExitCode::SUCCESS,
         Err(error) => {
             say(&format!("the end cannot be waited for: {error}"));
@@ -67,14 +65,14 @@ fn wait_to_be_ended(signals: io::Result<Vec<Caught>>) -> ExitCode {
     }
 }
 
-fn wait_for_the_end(signals: &[Caught], until: Option<&Path>) -> io::Result<Ending> {
+fn wait_for_the_end(end: &Caught, until: Option<&Path>) -> io::Result<Ending> {
     let began = Instant::now();
     loop {
         if until.is_some_and(is_written) {
             return Ok(Ending::default());
         }
         let look = until.map(|_| (began.elapsed() / PART).clamp(LOOK, LAST_LOOK));
-        if wait(signals.iter().map(AsFd::as_fd), look)? {
+        if wait([end.as_fd()], look)? {
             return Ok(Ending { hurried: true, ..Ending::default() });
         }
     }

@@ -4,7 +4,7 @@
 //! install <dir>                          in an init container: puts itself, and what is given, where the next can use it
 //! run                                    in the broker's container: runs the broker, and leaves a sealed report
 //! wrap [--] <command> …                  in any container: runs its command, and leaves its files, sealed
-//! gather                                 beside others, until SIGTERM: leaves their files, sealed
+//! gather                                 beside others, until a signal: leaves their files, sealed
 //! gather [--once <left>] --until <file>  the same, or until there is something in the file, and then makes the other when
 //!                                        all is left; begun again with that there it leaves nothing more
 //! ```

@@ -10,23 +10,44 @@ use rustix::io::Errno;
 use rustix::process::Signal;
 use signal_hook::low_level::pipe;
 
-/// A signal that is caught from when this is made. The first process of a container is sent no signal that it
+/// What may be meant to end a container: the kubelet has its runtime send the `STOPSIGNAL` of the image, and the agent runs in
+/// other people's. SIGTERM where an image says nothing; nginx has SIGQUIT, httpd SIGWINCH, haproxy SIGUSR1, systemd the last,
+/// SIGRTMIN+3 as glibc counts.
+const ENDS: [i32; 9] = [
+    Signal::TERM.as_raw(),
+    Signal::INT.as_raw(),
+    Signal::QUIT.as_raw(),
+    Signal::HUP.as_raw(),
+    Signal::USR1.as_raw(),
+    Signal::USR2.as_raw(),
+    Signal::WINCH.as_raw(),
+    Signal::POWER.as_raw(),
+    37,
+];
+
+/// Signals that are caught from when this is made. The first process of a container is sent no signal that it
 /// does not catch.
 pub(crate) struct Caught {
-    signal: Signal,
     stream: UnixStream,
 }
 
 impl Caught {
     pub(crate) fn catch(signal: Signal) -> io::Result<Self> {
-        let (stream, write) = UnixStream::pair()?;
-        stream.set_nonblocking(true)?;
-        pipe::register(signal.as_raw(), write)?;
-        Ok(Self { signal, stream })
+        Self::any(&[signal.as_raw()])
     }
 
-    pub(crate) fn signal(&self) -> Signal {
-        self.signal
+    /// Whatever may be meant to end us.
+    pub(crate) fn end() -> io::Result<Self> {
+        Self::any(&ENDS)
+    }
+
+    fn any(signals: &[i32]) -> io::Result<Self> {
+        let (stream, write) = UnixStream::pair()?;
+        stream.set_nonblocking(true)?;
+        for signal in signals {
+            pipe::register(*signal, write.try_clone()?)?;
+        }
+        Ok(Self { stream })
     }
 
     /// Whether it has come since this was asked.
@@ -77,7 +98,7 @@ pub(crate) struct Signals {
 
 impl Signals {
     pub(crate) fn catch() -> io::Result<Self> {
-        Ok(Self { end: Caught::catch(Signal::TERM)?, child: Caught::catch(Signal::CHILD)? })
+        Ok(Self { end: Caught::end()?, child: Caught::catch(Signal::CHILD)? })
     }
 
     /// Whether somebody has asked for the end since this was asked.

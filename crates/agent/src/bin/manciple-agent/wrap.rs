@@ -28,7 +28,7 @@ use crate::told::told;
 use crate::{deliver, hide_memory, say};
 
 /// What is said to the first process of a container, and is meant for the command.
-const FORWARDED: [Signal; 8] = [
+const FORWARDED: [Signal; 9] = [
     Signal::TERM,
     Signal::INT,
     Signal::HUP,
@@ -36,6 +36,7 @@ const FORWARDED: [Signal; 8] = [
     Signal::USR1,
     Signal::USR2,
     Signal::WINCH,
+    Signal::POWER,
     Signal::CONT,
 ];
 /// Ours, and not the command's: what we are told, and what told the loader where to put us.
@@ -88,7 +89,7 @@ fn run(
 ) -> io::Result<u8> {
     let mut child = Caught::catch(Signal::CHILD)?;
     // What is caught is as usual again in the command, whatever we were started with.
-    let forwarded = FORWARDED.into_iter().map(Caught::catch);
+    let forwarded = FORWARDED.into_iter().map(|signal| Ok((signal, Caught::catch(signal)?)));
     let mut forwarded = forwarded.collect::<io::Result<Vec<_>>>()?;
     let mut command = Command::new(program);
     OURS.iter().for_each(|variable| {
@@ -103,7 +104,7 @@ fn run(
     }
     let command = Pid::from_child(&command);
     loop {
-        let signals = forwarded.iter().chain([&child]).map(AsFd::as_fd);
+        let signals = forwarded.iter().map(|(_, caught)| caught).chain([&child]).map(AsFd::as_fd);
         signals::wait(signals.chain(printed.as_ref().and_then(Printed::fd)), None)?;
         if let Some(printed) = printed {
             printed.read();
@@ -113,9 +114,7 @@ fn run(
         {
             return Ok(as_shells_say(status));
         }
-        for signal in
-            forwarded.iter_mut().filter_map(|caught| caught.came().then(|| caught.signal()))
-        {
+        for signal in forwarded.iter_mut().filter_map(|(signal, it)| it.came().then_some(*signal)) {
             ending.hurried |= signal == Signal::TERM;
             // One that has just ended needs none.
             let _ = kill_process(command, signal);
