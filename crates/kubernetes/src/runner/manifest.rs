@@ -252,7 +252,9 @@ fn pod(settings: &JobSettings, order: &Order, variable: &str, given: bool) -> Va
 /// What an operator has a pod hold that is secret: the variables, and where it is mounted.
 fn confidential(policy: &PodPolicy) -> (Vec<String>, Vec<PathBuf>) {
     let is_secret = |source: &Value| {
-        ["secret", "serviceAccountToken"].iter().any(|kind| source[*kind].is_object())
+        ["secret", "serviceAccountToken", "podCertificate"]
+            .iter()
+            .any(|kind| source[*kind].is_object())
     };
     let holds = |volume: &&Value| {
         let projected = volume["projected"]["sources"].as_array();

@@ -4,6 +4,7 @@ use engine::names::RunName;
 use engine::record::Key;
 use k8s_openapi::api::batch::v1::{Job, JobCondition};
 use k8s_openapi::api::core::v1::{Event, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use osb::{BindingId, InstanceId};
 use serde::{Deserialize, Serialize};
 
@@ -116,6 +117,8 @@ pub(super) struct SeenPod {
     pub(super) name: String,
     pub(super) version: u64,
     pub(super) uid: String,
+    /// The uid of its Job, which it has lost where that was deleted without it.
+    pub(super) job: Option<String>,
     /// In seconds since 1970.
     pub(super) created: i64,
     pub(super) node: Option<String>,
@@ -166,6 +169,13 @@ impl Seen {
             Some(job) => job.released.is_some() && job.unsure,
         };
         unneeded && self.pods.iter().all(|pod| pod.gone)
+    }
+
+    /// Labels are anybody's to give: what is not of the run's Job is none of its pods.
+    pub(super) fn leave_others_out(&mut self) {
+        if let Some(job) = &self.job {
+            self.pods.retain(|pod| pod.is_of(job));
+        }
     }
 
     /// Whether nothing more will be printed.
@@ -259,6 +269,11 @@ impl SeenJob {
         self.presence == Presence::Deleted
     }
 
+    /// Whether it is there and stays: no list was without it, nobody has deleted it, nor is it done with.
+    pub(super) fn is_held(&self) -> bool {
+        !self.unsure && !self.is_deleted() && self.released.is_none()
+    }
+
     /// What Kubernetes says, if it gave the Job up because its time is up.
     pub(super) fn over_time(&self) -> Option<&str> {
         match &self.end {
@@ -298,6 +313,7 @@ impl SeenPod {
             name: metadata.name.clone()?,
             version: version(metadata.resource_version.as_deref()),
             uid: metadata.uid.clone().unwrap_or_default(),
+            job: job_of(metadata),
             created: metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second()),
             node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()),
             deletion,
@@ -312,12 +328,19 @@ impl SeenPod {
         })
     }
 
-    /// Takes what is newer, and keeps what a pod's status may forget: that its broker began, what its
+    /// Whether it is of that Job; of one that is not known any more, whatever has its label there may be.
+    fn is_of(&self, job: &SeenJob) -> bool {
+        let is_its = || self.job.as_ref().is_some_and(|uid| *uid == job.uid);
+        self.namespace == job.namespace && (job.uid.is_empty() || is_its())
+    }
+
+    /// Takes what is newer, and keeps what may be forgotten: whose it is, that its broker began, what its
     /// container left, why an image cannot be pulled.
     pub(super) fn update(&mut self, newer: Self) {
         let began = self.began || newer.began;
         let known = std::mem::replace(self, newer);
         self.began = began;
+        self.job = self.job.take().or(known.job);
         self.leaving = self.leaving.take().or(known.leaving);
         let keep = match (&known.stage, &self.stage) {
             (Stage::Ended(End { message, .. }), Stage::Ended(end)) => {
@@ -370,6 +393,12 @@ impl Warning {
     pub(super) fn of(&self, uid: &str) -> Option<Waits> {
         (self.uid == uid).then(|| self.waits.clone())
     }
+}
+
+/// The Job that a pod is of, as the API server has it: by its uid.
+fn job_of(metadata: &ObjectMeta) -> Option<String> {
+    let mut owners = metadata.owner_references.iter().flatten();
+    owners.find(|owner| owner.kind == "Job").map(|owner| owner.uid.clone())
 }
 
 fn version(version: Option<&str>) -> u64 {

@@ -77,6 +77,8 @@ impl Watched for SeenJob {
     fn learn(self, seen: &mut Seen) {
         match &mut seen.job {
             Some(known) if known.version > self.version => {}
+            // Whoever may make Jobs in another namespace takes nobody's place.
+            Some(known) if known.namespace != self.namespace && known.is_held() => {}
             // One of the same name, after its release.
             Some(known) if known.uid != self.uid => {
                 *seen = Seen { job: Some(self), ..Seen::default() };
@@ -223,6 +225,7 @@ impl KnownRuns {
         let seen = table.runs.entry(run.clone()).or_default();
         let was_deleted = seen.is_deleted();
         change(seen);
+        seen.leave_others_out();
         if seen.job.as_ref().is_some_and(|job| job.is_deleted() && job.released.is_some()) {
             seen.pods.retain(|pod| !pod.gone);
         }

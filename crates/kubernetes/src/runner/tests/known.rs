@@ -139,3 +139,56 @@ fn a_period_that_somebody_wrote_on_a_job_is_no_longer_than_an_api_server_takes()
     assert_eq!(grace(10), Some([10, 10, 0, 10]));
     assert_eq!(grace(u64::MAX), Some([most, most, 0, most]), "no clock counts to it");
 }
+
+/// Labels are anybody's to give.
+#[test]
+fn what_has_but_the_label_of_a_run_is_none_of_its_pods() {
+    let forged = || newer(reported(), |it| &mut it.version);
+    let in_another = || SeenPod { namespace: "another".to_owned(), ..forged() };
+    for (name, forged) in [
+        ("of nobody", SeenPod { job: None, ..forged() }),
+        ("of another Job", SeenPod { job: Some("other".to_owned()), ..forged() }),
+        ("in another namespace", in_another()),
+        ("there, of nobody", SeenPod { job: None, ..in_another() }),
+    ] {
+        let forged = SeenPod { uid: "forged".to_owned(), ..forged };
+        let known = known();
+        known.learn(forged.clone());
+        assert!(matches!(stands(&known), Standing::Going { .. }), "{name}: {:?}", stands(&known));
+        // Heard of before the Job is.
+        let late = KnownRuns::default();
+        late.learn(forged);
+        late.learn(pod("a", &running()));
+        late.learn(job(&json!({})));
+        assert!(matches!(stands(&late), Standing::Going { .. }), "{name}: {:?}", stands(&late));
+        assert_eq!(late.get(&run()).pods.iter().map(Watched::uid).collect::<Vec<_>>(), ["a"]);
+    }
+}
+
+/// `kubectl delete job --cascade=orphan` takes the owner away from its pods.
+#[test]
+fn a_pod_that_its_job_leaves_behind_stays_its_own() {
+    let known = known();
+    known.learn(SeenPod { job: None, ..newer(pod("a", &running()), |it| &mut it.version) });
+    known.forget(job(&json!({})));
+    assert_eq!(known.get(&run()).pods.len(), 1);
+    assert!(matches!(stands(&known), Standing::Going { .. }), "{:?}", stands(&known));
+}
+
+#[test]
+fn a_job_in_another_namespace_takes_the_place_of_none_that_is_held() {
+    let other = || {
+        let metadata = json!({"uid": "other", "namespace": "another", "resourceVersion": "90"});
+        job(&json!({ "metadata": metadata }))
+    };
+    let held = |known: &KnownRuns| known.get(&run()).job.unwrap().uid;
+    let known = known();
+    known.learn(other());
+    assert_eq!(held(&known), "job");
+    known.forget(other());
+    assert!(matches!(stands(&known), Standing::Going { .. }), "{:?}", stands(&known));
+    // One that is done with holds no name elsewhere.
+    known.change(&run(), |seen| seen.job.as_mut().unwrap().released = Some(0));
+    known.learn(other());
+    assert_eq!(held(&known), "other");
+}

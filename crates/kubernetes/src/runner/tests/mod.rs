@@ -50,6 +50,9 @@ fn pod_object(name: &str, status: &Value) -> Value {
             "name": format!("run-1-{name}"), "namespace": "n", "uid": name, "resourceVersion": "20",
             "creationTimestamp": format!("2026-11-21T18:00:0{second}Z"),
             "labels": {"manciple.dev/run": "run-1"},
+            "ownerReferences": [{
+                "apiVersion": "batch/v1", "kind": "Job", "name": "run-1", "uid": "job", "controller": true,
+            }],
         },
         "spec": {"nodeName": "node-1", "containers": []},
         "status": status,
