@@ -284,6 +284,16 @@ impl Resource {
         })
     }
 
+    /// Whose record somebody has removed has had the runs all the same that are known of it: quarks-operator writes its
+    /// QuarksJobs back without annotations of others, whatever it finds, and a run that has no Job yet stands nowhere else.
+    pub(crate) fn remember(&mut self, known: &Self) {
+        let is_newer = known.uid == self.uid && known.record.last > self.record.last;
+        if self.is_recalled && is_newer {
+            self.record = known.record.clone();
+            self.is_recalled = false;
+        }
+    }
+
     /// `None` for what has no name or identity, which no server sends.
     pub(crate) fn of(dialect: Dialect, object: &DynamicObject) -> Option<Self> {
         let metadata = &object.metadata;

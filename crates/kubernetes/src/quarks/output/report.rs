@@ -82,7 +82,7 @@ pub(crate) fn chosen<'p>(
     let ended_so = |pod: &&SeenPod| {
         pod.is_over() && if failed { !pod.did_its_work() } else { pod.has_succeeded() }
     };
-    let by_itself = |pod: &SeenPod| !failed || pod.deletion.is_none();
+    let by_itself = |pod: &SeenPod| pod.deletion.is_none();
     pods.filter(ended_so).max_by_key(|pod| (by_itself(pod), pod.ended, pod.uid.clone()))
 }
 
@@ -273,6 +273,13 @@ mod tests {
                 vec![&told_well, &failed],
                 Some("told-well"),
                 Some("failed"),
+            ),
+            // As those that are not needed any more where the Job has a `successPolicy`.
+            (
+                "one did its work, and then the other was told to end",
+                vec![&told_well, &well],
+                Some("well"),
+                Some("told-well"),
             ),
             ("none has ended", vec![&goes_on], None, None),
         ] {

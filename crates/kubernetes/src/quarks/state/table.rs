@@ -204,13 +204,14 @@ impl Table {
 
     /// Takes a QuarksJob as it is, unless something newer is known. Who may have something to do: it, and those
     /// that wait for its success.
-    pub(crate) fn learn(&mut self, resource: Resource) -> Vec<Key> {
+    pub(crate) fn learn(&mut self, mut resource: Resource) -> Vec<Key> {
         let key = resource.key();
         let entry = self.entries.entry(key.clone()).or_default();
         let known = entry.resource.clone();
         if known.as_ref().is_some_and(|known| known.version > resource.version) {
             return vec![key];
         }
+        known.iter().for_each(|known| resource.remember(known));
         let news = resource.success() != known.as_ref().and_then(|known| known.success());
         if known.as_ref().is_some_and(|known| known.uid != resource.uid) {
             *entry = Entry { jobs: std::mem::take(&mut entry.jobs), ..Entry::default() };

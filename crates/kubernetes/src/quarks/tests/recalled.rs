@@ -211,6 +211,35 @@ fn what_has_ended_well_is_not_begun_again_where_no_history_is_shown() {
     }
 }
 
+/// As quarks-operator does, at each of its looks.
+#[test]
+fn a_run_that_has_no_job_yet_is_begun_though_its_record_is_removed() {
+    let run = json!({"id": 12, "trigger": "once", "at": AT});
+    let record = json!({"last": 12, "once": true, "open": [run]});
+    let bare = |uid: &str, version: &str| {
+        let mut bare = object(uid, None, &Value::Null);
+        bare.metadata.resource_version = Some(version.to_owned());
+        bare.data["spec"]["trigger"]["strategy"] = json!("done");
+        resource(&bare)
+    };
+    for (name, uid, begins) in [("the same", "u", Some(12)), ("another", "v", None)] {
+        let mut table = Table::new(2, b"key");
+        let first = resource(&object("u", Some(&record), &Value::Null));
+        let key = first.key();
+        digest(&mut table, "1", 1);
+        table.learn(first);
+        for version in ["10", "11"] {
+            table.learn(bare(uid, version));
+            let look = table.look(&key, Duration::ZERO, "2026-01-01T00:30:00Z".parse().unwrap());
+            let begun = decide(&look.unwrap().state, AT)
+                .steps
+                .into_iter()
+                .find_map(|step| if let Step::Start(run) = step { Some(run.id) } else { None });
+            assert_eq!(begun, begins, "{name}, {version}");
+        }
+    }
+}
+
 /// What is recalled of one with this record or this status, and with this Job: its run, its trigger, what it has found.
 fn recall(
     record: Option<&Value>,
