@@ -86,7 +86,7 @@ pub(crate) struct ControllerArgs {
     /// Run nothing whose spec has faults that the API server let in: its status names them
     #[arg(long, env = "MANCIPLE_STRICT")]
     pub(crate) strict: bool,
-    /// Name the Secrets of ExtendedJobs by namePrefix as it is, without a dash after it
+    /// Name Secrets by namePrefix as it is, without a dash after it, of QuarksJobs and of ExtendedJobs
     #[arg(long, env = "MANCIPLE_VERBATIM_NAME_PREFIX")]
     pub(crate) verbatim_name_prefix: bool,
     /// Make versioned Secrets that may be changed, for programs too old to know that a Secret can be immutable
@@ -111,7 +111,7 @@ pub(crate) struct ControllerArgs {
     #[arg(
         long, env = "APPLY_CRD", value_name = "BOOL",
         num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true",
-        value_parser = |text: &str| given(text).unwrap_or("false").parse::<bool>()
+        value_parser = is_said
     )]
     pub(crate) apply_crd: bool,
     /// Where probes and metrics are answered [default: port 8080 of all addresses]
@@ -127,6 +127,15 @@ pub(crate) struct ControllerArgs {
     pub(crate) webhook: WebhookArgs,
     #[command(flatten)]
     original: Original,
+}
+
+/// As the original read it, by Go's `ParseBool`; nothing is no.
+fn is_said(text: &str) -> Result<bool, String> {
+    match given(text).unwrap_or("false") {
+        "1" | "t" | "T" | "true" | "True" | "TRUE" => Ok(true),
+        "0" | "f" | "F" | "false" | "False" | "FALSE" => Ok(false),
+        _ => Err("has to be true or false".to_owned()),
+    }
 }
 
 /// Flags of the original operator without a meaning here: nothing of it is in the pods.
@@ -165,12 +174,15 @@ impl Original {
              namespace NAME quarks.cloudfoundry.org/monitored={monitored_id} \
              quarks.cloudfoundry.org/qjob-service-account=default; or have all monitored: --monitored all"
         );
-        let place = "--operator-namespace: leave it out; --namespace (POD_NAMESPACE) says where the Lease and the keys are";
+        let place = format!(
+            "--operator-namespace: leave it out; --namespace (POD_NAMESPACE) says where the Lease and the keys are; or was it -a, \
+             for the namespace to look after? Then as {label}"
+        );
         let account = "--service-account: leave it out: no pod needs one for its output; the label \
                        quarks.cloudfoundry.org/qjob-service-account of a namespace may have any value";
         [
             (&self.watch_namespace, label),
-            (&self.operator_namespace, place.to_owned()),
+            (&self.operator_namespace, place),
             (&self.service_account, account.to_owned()),
         ]
         .into_iter()
@@ -352,12 +364,30 @@ mod tests {
         }
         for (words, place) in [
             (["-a", "shop"], "--namespace (POD_NAMESPACE)"),
+            (["-a", "shop"], "kubectl label"),
             (["--operator-namespace", "shop"], "--namespace (POD_NAMESPACE)"),
             (["--service-account", "persist"], "no pod needs one"),
         ] {
             let line = Line::try_parse_from(["controller"].into_iter().chain(words));
             let said = line.unwrap().args.check().unwrap_err().to_string();
             assert!(said.contains(place), "{words:?}: {said}");
+        }
+    }
+
+    #[test]
+    fn yes_and_no_are_as_the_original_took_them() {
+        for (said, applies) in [
+            ("1", Some(true)),
+            ("True", Some(true)),
+            ("t", Some(true)),
+            ("0", Some(false)),
+            ("FALSE", Some(false)),
+            ("", Some(false)),
+            ("yes", None),
+        ] {
+            let flag = format!("--apply-crd={said}");
+            let line = Line::try_parse_from(["controller", &flag]);
+            assert_eq!(line.ok().map(|it| it.args.apply_crd), applies, "{said}");
         }
     }
 
