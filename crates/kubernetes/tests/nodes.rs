@@ -1,9 +1,6 @@
 //! A node whose kubelet is stopped, as the real controller of nodes sees it: it is named while it is waited for, and
 //! in the end, and its run is neither a success nor one that took too long.
 
-#[allow(dead_code, reason = "shared with the schedules")]
-#[path = "support/attempts.rs"]
-mod attempts;
 #[path = "support/place.rs"]
 mod place;
 #[allow(dead_code, reason = "shared with the schedules")]

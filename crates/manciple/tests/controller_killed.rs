@@ -4,9 +4,6 @@
 //! `MANCIPLE_CALLS=1` has it die at each of its calls; otherwise it is every sixth. `MANCIPLE_OLDER=/path/to/manciple` has
 //! one of this build follow one of that, and the other way round.
 
-#[allow(dead_code, reason = "shared with the schedules")]
-#[path = "../../kubernetes/tests/support/attempts.rs"]
-mod attempts;
 mod support;
 
 use std::collections::BTreeMap;
@@ -15,7 +12,6 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use attempts::Attempts;
 use futures_util::future::join_all;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -28,6 +24,7 @@ use serde_json::{Value, json};
 use support::builds::successions;
 use support::deaths::at_calls;
 use support::{Served, Site};
+use testkit::attempts::Attempts;
 use testkit::cluster;
 use testkit::kubelet::{JobAct, Kubelet};
 use testkit::plane::ControlPlane;

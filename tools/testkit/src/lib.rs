@@ -1,5 +1,6 @@
 //! What the tests of several crates share, and no product needs.
 //!
+//! - [`attempts`]: which Jobs there were.
 //! - [`cluster`]: where the test cluster is.
 //! - [`kubelet`]: runs pods that run nothing.
 //! - [`number`]: what whoever runs a test says of it.
@@ -10,6 +11,8 @@
 //! - [`random`]: numbers that are the same everywhere.
 //! - [`skipped`]: for a test that cannot be tried here.
 
+#[cfg(feature = "plane")]
+pub mod attempts;
 pub mod cluster;
 mod environment;
 #[cfg(feature = "plane")]

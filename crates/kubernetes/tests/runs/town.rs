@@ -11,12 +11,12 @@ use kube::api::{Api, PostParams};
 use kubernetes::quarks::{Controller, Monitored, Settings};
 use kubernetes::{Delivery, Lead, PackedAgent};
 use serde_json::json;
+use testkit::attempts::Attempts;
 use testkit::kubelet::{JobScript, Kubelet, Ledger};
 use testkit::proxy::{Faults, Proxy};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::sleep;
 
-use crate::attempts::Attempts;
 use crate::objects::sure;
 use crate::place::Place;
 use crate::skewed::Skewed;

@@ -14,10 +14,10 @@ use kube::Client;
 use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use osb::jobs::contract::Capability;
 use serde_json::{Value, json};
+use testkit::attempts::Attempts;
 use testkit::kubelet::{Kubelet, Offers, Script};
 use testkit::proxy::Faults;
 
-use crate::attempts::Attempts;
 use crate::place::Place;
 
 pub(crate) const BROKER: &str = "schedules";

@@ -13,6 +13,7 @@ mod rolled;
 #[path = "../support/mod.rs"]
 mod support;
 
+use std::fmt::Debug;
 use std::ops::Range;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -20,16 +21,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
+use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Namespace, Secret};
-use kube::Client;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret};
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, PostParams};
+use kube::{Client, Resource, ResourceExt};
 use kubernetes::resources::Kind;
 use rustix::process::{Pid, Signal, kill_process};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use support::platform::Platform;
 use support::{Served, Site, builds, http, order, within};
+use testkit::attempts::Attempts;
 use testkit::kubelet::{Act, Kubelet, Script};
 use testkit::number;
 use testkit::plane::ControlPlane;
@@ -56,6 +61,7 @@ struct Town {
     client: Client,
     namespace: String,
     kubelet: Kubelet,
+    attempts: Attempts,
     site: Site,
 }
 
@@ -75,6 +81,7 @@ impl Town {
         runtime.block_on(namespaces.create(&PostParams::default(), &namespace)).unwrap();
         let _entered = runtime.enter();
         let kubelet = Kubelet::start(client.clone(), name, catalog(), script);
+        let attempts = Attempts::watch(&client, name);
         let mut site = Site::new("");
         site.settings = json!({
             "auth": {"disabled": true},
@@ -86,7 +93,14 @@ impl Town {
             },
         })
         .to_string();
-        Self { runtime: Arc::clone(runtime), client, namespace: name.to_owned(), kubelet, site }
+        Self {
+            runtime: Arc::clone(runtime),
+            client,
+            namespace: name.to_owned(),
+            kubelet,
+            attempts,
+            site,
+        }
     }
 
     fn command(&self, kubeconfig: &str) -> Command {
@@ -114,6 +128,8 @@ impl Town {
     }
 
     fn mortal_of(&self, build: &Path, plan: Plan, ahead: i64) -> Option<(Served, Proxy)> {
+        // Whom nobody answers as it begins may end by itself.
+        let is_let = plan.failing > 0;
         let proxy = self.runtime.block_on(Proxy::start(self.client.clone(), plan)).unwrap();
         let mut command = self.command_of(build, &proxy.kubeconfig());
         let shim = clock::shim(self.site.path());
@@ -143,7 +159,10 @@ impl Town {
             Err(log) => {
                 let killed = async { tokio::time::timeout(Duration::ZERO, proxy.died()).await };
                 let killed = self.runtime.block_on(killed).is_ok();
-                assert!(killed, "it ended before it listened, and nobody killed it:\n{log}");
+                assert!(
+                    killed || is_let,
+                    "it ended before it listened, and nobody killed it:\n{log}"
+                );
                 None
             }
         }
@@ -165,32 +184,47 @@ impl Town {
         all.remove(0)
     }
 
+    /// No attempt has had a Job after its Job; who asks for a catalog may ask again.
+    fn has_one_job_each(&self) {
+        self.attempts.assert_one_job_each(|job| !job.starts_with("catalog-"));
+    }
+
     /// What should not be there once everything was deleted, and names of Jobs are not taken any more.
     fn left(&self) -> Vec<String> {
-        let jobs: Api<Job> = Api::namespaced(self.client.clone(), &self.namespace);
-        let jobs = self.runtime.block_on(jobs.list(&Default::default())).unwrap();
         // A question for the catalog is kept as long as somebody may wait for its answer.
-        let runs = jobs.into_iter().filter_map(|job| job.metadata.name);
-        let runs = runs.filter(|name| !name.starts_with("catalog-"));
-        runs.chain(self.kept()).collect()
+        let mut left = self.names::<Job>(&["catalog-"]);
+        left.extend(self.names::<Pod>(&["catalog-"]));
+        // The tombstones of records have their names.
+        let kept = ["catalog-", "kube-root-ca", "agent-", "instance-", "binding-"];
+        left.extend(self.names::<ConfigMap>(&kept));
+        left.extend(self.names::<Role>(&[]));
+        left.extend(self.names::<RoleBinding>(&[]));
+        left.extend(self.kept());
+        left
     }
 
     /// What should not be there as soon as everything was deleted.
     fn kept(&self) -> Vec<String> {
-        self.runtime.block_on(async {
-            let mut left = Vec::new();
-            for kind in Kind::ALL {
-                let api: Api<DynamicObject> =
-                    Api::namespaced_with(self.client.clone(), &self.namespace, &kind.resource());
-                let names = api.list(&Default::default()).await.unwrap();
-                left.extend(names.into_iter().filter_map(|found| found.metadata.name));
-            }
-            let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
-            let secrets = secrets.list(&Default::default()).await.unwrap();
-            let secrets = secrets.into_iter().filter_map(|secret| secret.metadata.name);
-            left.extend(secrets.filter(|name| !name.starts_with("keys-")));
-            left
-        })
+        let mut left = self.names::<Secret>(&["keys-"]);
+        for kind in Kind::ALL {
+            let api: Api<DynamicObject> =
+                Api::namespaced_with(self.client.clone(), &self.namespace, &kind.resource());
+            let all = self.runtime.block_on(api.list(&Default::default())).unwrap();
+            left.extend(all.into_iter().filter_map(|found| found.metadata.name));
+        }
+        left
+    }
+
+    /// Of this kind, but for those whose names begin so.
+    fn names<K>(&self, but: &[&str]) -> Vec<String>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+        K: Clone + DeserializeOwned + Debug,
+    {
+        let api: Api<K> = Api::namespaced(self.client.clone(), &self.namespace);
+        let all = self.runtime.block_on(api.list(&ListParams::default())).unwrap();
+        let names = all.into_iter().map(|found| found.name_any());
+        names.filter(|name| !but.iter().any(|prefix| name.starts_with(prefix))).collect()
     }
 }
 
@@ -243,7 +277,7 @@ fn schedule(town: &Town, seed: u64) -> u32 {
     let mut deaths = 0;
     for _ in 0..2 + random.below(2) {
         let death = 1 + random.below(70);
-        let plan = Plan { death: Some(death), random: random.part(death), ..Plan::calm() };
+        let plan = Plan { death: Some(death), random: random.part(death), ..around(seed) };
         // Of a life that was too short for its death nothing is counted.
         deaths += 1;
         if let Some((mut server, proxy)) = town.mortal(plan, ahead(&mut random)) {
@@ -282,6 +316,14 @@ fn schedule(town: &Town, seed: u64) -> u32 {
     deaths
 }
 
+/// What goes wrong beside the deaths: in each other schedule calls fail, get lost or are late, watches lag and break.
+fn around(seed: u64) -> Plan {
+    match seed.is_multiple_of(2) {
+        true => Plan { failing: 30, delay: 200, watches: 1500, lag: 300, ..Plan::calm() },
+        false => Plan::calm(),
+    }
+}
+
 /// What was ordered of a server has ended as it should, by one run each, and lets itself be removed.
 fn ends_well(town: &Town, server: &Served, platform: &mut Platform, seed: u64) {
     platform.settle(server, seed);
@@ -292,6 +334,7 @@ fn ends_well(town: &Town, server: &Served, platform: &mut Platform, seed: u64) {
     for (run, entry) in &ledger {
         assert!(entry.begun.len() <= 1, "seed {seed}: {run} ran twice: {entry:?}");
     }
+    town.has_one_job_each();
     for instance in 0..4 {
         let path = order::path(&format!("i{instance}"));
         let ids = "service_id=s&plan_id=p&accepts_incomplete=true";
@@ -342,6 +385,7 @@ fn what_is_settled_costs_no_call() {
     // settled instance has.
     let of_watches =
         ["GET /api/v1/namespaces/settled/events", "GET /api/v1/namespaces/settled/configmaps"];
+    let rest = number("MANCIPLE_IDLE").unwrap_or(15);
     let of_a_settled =
         |call: &String| !call.contains("/leases/") && !of_watches.contains(&call.as_str());
     let idle = || {
@@ -351,7 +395,7 @@ fn what_is_settled_costs_no_call() {
             proxy.made().iter().all(|call| !of_a_settled(call)).then_some(())
         });
         assert!(quiet.is_some(), "it is never quiet: {:?}", proxy.made());
-        std::thread::sleep(Duration::from_secs(number("MANCIPLE_IDLE").unwrap_or(15)));
+        std::thread::sleep(Duration::from_secs(rest));
         proxy.made()
     };
     let mut made = idle();
@@ -365,6 +409,12 @@ fn what_is_settled_costs_no_call() {
     assert!(!leases.is_empty(), "the Lease is renewed");
     assert!(leases.iter().all(|call| call.starts_with("PUT ")), "by a write alone: {leases:?}");
     println!("{} calls for the Lease", leases.len());
+    // A third of its 15 s.
+    assert!(leases.len() as u64 <= 2 + rest / 5, "{} in {rest} s", leases.len());
+    for watch in of_watches {
+        let lists = made.iter().filter(|call| *call == watch).count();
+        assert!(lists as u64 <= 1 + rest / 60, "{lists} times in {rest} s: {watch}");
+    }
     made.retain(of_a_settled);
     assert_eq!(made, [""; 0]);
 }
@@ -385,6 +435,7 @@ fn the_loss_of_who_leads_costs_the_time_of_its_lease_and_no_more() {
     println!("it took {:?}, where a Lease is for 15 s", lost.elapsed());
     let taken = town.lease().spec.unwrap().acquire_time.unwrap().0;
     let lasted = processor.between(killed, taken.into());
-    // Its holder may just have renewed it, the other sees that two seconds later and its end as much later again.
-    assert!(lasted < Duration::from_secs(30), "another leads after {lasted:?}");
+    // Its holder may just have renewed it, the other sees that two seconds later and its end as much later again: 19 s, and
+    // what its looks take.
+    assert!(lasted < Duration::from_secs(22), "another leads after {lasted:?}");
 }

@@ -111,6 +111,7 @@ fn a_rolling_upgrade_loses_nothing_and_fails_no_request() {
         let instances: Vec<_> = (0..ORDERED).map(|n| format!("i{roll}-{n}")).collect();
         serving = rolls(&town, serving, || begun(&plane, &town, build), &instances);
     }
+    town.has_one_job_each();
     let ledger = town.kubelet.ledger();
     let provisions: Vec<_> =
         ledger.iter().filter(|(run, _)| run.starts_with("provision-")).collect();
