@@ -18,7 +18,7 @@ mod rights;
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, ExitCode, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, bail, ensure};
 
@@ -144,7 +144,11 @@ fn line(command: &Command) -> String {
     given.chain(words.map(|word| word.display().to_string())).collect::<Vec<_>>().join(" ")
 }
 
+/// So long into a test run further schedules of QuarksJobs are begun: all 500 where a machine is not slow.
+const SCHEDULES_FOR: Duration = Duration::from_mins(45);
+
 fn test() -> anyhow::Result<()> {
+    let schedules_until = SystemTime::now() + SCHEDULES_FOR;
     cluster::can_be_had()?;
     packages::install_for_tests()?;
     clients::install()?;
@@ -154,7 +158,7 @@ fn test() -> anyhow::Result<()> {
     let images = cluster.as_ref().map_or(Ok(()), |_| images::for_tests());
     let linted = lint.end();
     let (kubeconfig, ours) = cluster?;
-    let result = linted.and(images).and_then(|()| tests(&kubeconfig));
+    let result = linted.and(images).and_then(|()| tests(&kubeconfig, schedules_until));
     if ours {
         cluster::down()?;
     }
@@ -165,7 +169,8 @@ fn test() -> anyhow::Result<()> {
 const APART: &str = "binary(schedules) or binary(runs) or binary(instances) or binary(kill) or binary(replicas) or \
     binary(controller_killed) or binary(definition) or binary(damaged)";
 
-fn tests(kubeconfig: &std::path::Path) -> anyhow::Result<()> {
+fn tests(kubeconfig: &std::path::Path, schedules_until: SystemTime) -> anyhow::Result<()> {
+    let until = schedules_until.duration_since(SystemTime::UNIX_EPOCH)?.as_secs();
     images::forget_programs()?;
     // Whoever has failures to mend is to know them all.
     let most = run(&mut nextest(kubeconfig, &format!("not ({APART})")));
@@ -173,7 +178,7 @@ fn tests(kubeconfig: &std::path::Path) -> anyhow::Result<()> {
     let mut walk = ourselves()?;
     let walk = Aside::begin("walk", walk.args(["walk", "built"]).env("KUBECONFIG", kubeconfig))?;
     let examples = Aside::begin("examples", ourselves()?.args(["examples", "built"]))?;
-    let tested = run(&mut nextest(kubeconfig, APART));
+    let tested = run(nextest(kubeconfig, APART).env("MANCIPLE_UNTIL", until.to_string()));
     let documentation = ["test", "--workspace", "--all-features", "--doc", "--quiet"];
     let documented = run(cargo().args(documentation));
     let (tried, walked) = (examples.end(), walk.end());

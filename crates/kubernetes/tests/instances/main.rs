@@ -20,7 +20,7 @@ use testkit::plane::ControlPlane;
 use town::schedule;
 
 const SEEDS: [u64; 10] = [6, 11, 15, 17, 24, 26, 27, 32, 35, 40];
-const USUAL: Usual = Usual { seeds: &SEEDS, at_once: 10, of_everything: 16 };
+const USUAL: Usual = Usual { seeds: &SEEDS, at_once: 10, of_the_first: 0, of_everything: 16 };
 
 #[test]
 fn no_schedule_of_failures_makes_anything_twice_or_leaves_anything() {

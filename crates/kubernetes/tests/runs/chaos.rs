@@ -62,10 +62,10 @@ pub(crate) async fn schedule(place: Place, seed: u64, outage: Option<Arc<Outage>
     });
     let stage = watch::Sender::new(Stage::Wrong);
     let mut slots = JoinSet::new();
-    let two_lead = leads_twice(seed);
+    let (two_lead, is_skewed) = (leads_twice(seed), seed % 6 == 1);
     for number in 0..REPLICAS {
         let mut part = random.part(100 + number as u64);
-        let skew = match seed % 6 == 1 {
+        let skew = match is_skewed {
             true => i64::try_from(part.below(2 * SKEW)).unwrap() - i64::try_from(SKEW).unwrap(),
             false => 0,
         };
@@ -109,6 +109,8 @@ pub(crate) async fn schedule(place: Place, seed: u64, outage: Option<Arc<Outage>
     stage.send_replace(Stage::Calm);
     let mut tally = Tally::default();
     tally.stolen = stolen.load(Ordering::Relaxed);
+    tally.skewed = usize::from(is_skewed);
+    tally.two_lead = usize::from(two_lead);
     let conditions = Conditions { outage: outage.as_deref(), two_lead };
     check(&town, &ended, conditions, &mut tally).await;
     stage.send_replace(Stage::Over);

@@ -7,9 +7,6 @@
 //! `MANCIPLE_SCHEDULES=5000` runs more of them, `MANCIPLE_SEED=17` one, `MANCIPLE_AT_ONCE=4` so many at once;
 //! `MANCIPLE_LOG=1` shows what the controllers say.
 
-#[allow(dead_code, reason = "shared with the schedules of brokers")]
-#[path = "../support/attempts.rs"]
-mod attempts;
 #[path = "../support/deaths.rs"]
 mod deaths_at;
 #[path = "../support/outage.rs"]
@@ -54,7 +51,7 @@ const SEEDS: [u64; 40] = [
     1, 5, 6, 7, 9, 11, 14, 15, 17, 18, 19, 22, 23, 25, 26, 27, 30, 31, 33, 37, 38, 39, 41, 45, 46,
     47, 49, 54, 55, 57, 59, 62, 63, 65, 66, 67, 70, 71, 78, 79,
 ];
-const USUAL: Usual = Usual { seeds: &SEEDS, at_once: 20, of_everything: 500 };
+const USUAL: Usual = Usual { seeds: &SEEDS, at_once: 12, of_the_first: 500, of_everything: 500 };
 
 #[test]
 fn no_schedule_of_failures_loses_repeats_or_invents_a_run() {

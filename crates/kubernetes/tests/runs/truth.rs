@@ -43,6 +43,9 @@ pub(crate) struct Tally {
     pub(crate) calls: u64,
     pub(crate) faults: Faults,
     pub(crate) stolen: u64,
+    /// Schedules in which clocks are wrong, and in which two lead all the time.
+    pub(crate) skewed: usize,
+    pub(crate) two_lead: usize,
     pub(crate) runs: usize,
     versions: usize,
     /// Versions of what files fanned out into.
@@ -78,6 +81,8 @@ impl Sum for Tally {
         self.calls += other.calls;
         self.faults.add(&other.faults);
         self.stolen += other.stolen;
+        self.skewed += other.skewed;
+        self.two_lead += other.two_lead;
         self.runs += other.runs;
         self.versions += other.versions;
         self.fanned_versions += other.fanned_versions;
@@ -106,6 +111,8 @@ impl Sum for Tally {
 
     fn is_of_everything(&self, schedules: usize) -> bool {
         let all = [
+            self.skewed,
+            self.two_lead,
             self.witnessed,
             self.versions,
             self.fanned_versions,
@@ -124,7 +131,7 @@ impl Sum for Tally {
         ];
         let is_of_all = all.iter().all(|&count| count > 0) && self.faults.are_of_all_kinds();
         // Where a full minute falls no seed says.
-        let has_timed = self.timed > 0 || schedules < 100;
+        let has_timed = self.timed > 0 || schedules < 500;
         let others = [self.stolen, self.passed_over, self.met, self.backs];
         is_of_all && has_timed && others.iter().all(|&count| count > 0)
     }

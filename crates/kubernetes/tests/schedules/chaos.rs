@@ -56,6 +56,9 @@ pub(crate) struct Tally {
     pub(crate) operations: usize,
     pub(crate) pods_taken: usize,
     pub(crate) leases_stolen: u64,
+    /// Schedules in which clocks differ, and in which two lead all the time.
+    pub(crate) skewed: usize,
+    pub(crate) two_lead: usize,
     /// Attempts whose work went on elsewhere, and questions after it.
     pub(crate) elsewhere: usize,
     pub(crate) questions: usize,
@@ -79,6 +82,8 @@ impl Sum for Tally {
         self.operations += other.operations;
         self.pods_taken += other.pods_taken;
         self.leases_stolen += other.leases_stolen;
+        self.skewed += other.skewed;
+        self.two_lead += other.two_lead;
         self.elsewhere += other.elsewhere;
         self.questions += other.questions;
         self.states += other.states;
@@ -89,8 +94,16 @@ impl Sum for Tally {
     }
 
     fn is_of_everything(&self, _: usize) -> bool {
-        let seen =
-            [self.pods_taken, self.elsewhere, self.questions, self.states, self.told, self.pauses];
+        let seen = [
+            self.pods_taken,
+            self.skewed,
+            self.two_lead,
+            self.elsewhere,
+            self.questions,
+            self.states,
+            self.told,
+            self.pauses,
+        ];
         let counted = [self.leases_stolen, self.brokers_changed, self.changed_apart];
         let is_of_all = seen.iter().all(|&count| count > 0) && self.faults.are_of_all_kinds();
         is_of_all && counted.iter().all(|&count| count > 0)
@@ -273,6 +286,8 @@ pub(crate) async fn schedule(place: Place, seed: u64, manner: Manner) -> Tally {
     tally.operations = ended.iter().map(|user| user.acknowledged.len()).sum();
     tally.pods_taken = taken.len();
     tally.leases_stolen = stolen.load(Ordering::Relaxed);
+    tally.skewed = usize::from(manner.skew);
+    tally.two_lead = usize::from(manner.two_leaders);
     check(&world, &fleet, ended, policy).await;
     world.attempts.assert_one_job_each(|_| true);
     check_runs(&world, &manner, &mut tally);

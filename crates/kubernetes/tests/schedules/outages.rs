@@ -79,7 +79,7 @@ fn an_etcd_that_stands_still_for_longer_than_a_lease_loses_nothing() {
     });
 }
 
-/// `MANCIPLE_ETCD_PAUSE=30` pauses it for so many seconds.
+/// `MANCIPLE_ETCD_PAUSE=60` pauses it for so many seconds.
 #[test]
 fn an_etcd_that_stands_still_loses_nothing() {
     survives(Manner::outage, |plane| {
