@@ -44,6 +44,15 @@ clean_up() {
 trap clean_up EXIT
 trap 'exit 1' INT TERM
 
+# Each job that is here is run.
+for file in "$here"/*.yaml; do
+    name=${file##*/}
+    case $name in
+    controller.yaml | kustomization.yaml) ;;
+    *) grep -qF "$name" "$0" || fail "nothing runs $name" ;;
+    esac
+done
+
 # run FILE: applies what is in it, with the image of this walk.
 run() { sed "s|image: busybox:1|image: $image|" "$here/$1" | in_jobs apply --filename -; }
 
@@ -142,7 +151,8 @@ run one-off.yaml
 in_jobs wait --for condition=Succeeded quarksjob/password --timeout 180s
 [ "$(of password .status.completed)" = true ] || fail "it is completed before it says so"
 holds database username shop
-in_jobs get secret database --show-labels
+[ "$(in_jobs get secret database --output jsonpath='{.metadata.labels.tier}')" = storage ] ||
+    fail "the Secret has not the label that its file says"
 
 say "One that follows its configuration"
 run config.yaml
@@ -338,6 +348,12 @@ at_home rollout status deployment/manciple-controller --timeout 300s
 say "The one that runs each minute has run, and keeps one Job"
 ended beat 1 Completed
 [ "$(of beat .status.lastRun.trigger)" = schedule ] || fail "it ran for something else"
+kept() {
+    of_beat=$(in_jobs get jobs --selector quarks.cloudfoundry.org/qjob-name=beat \
+        --output jsonpath='{range .items[?(@.status.succeeded==1)]}x{end}')
+    [ "$of_beat" = x ]
+}
+until_so "of those that have ended one Job is there" kept
 
 say "What there is now: no Job but those that are kept, and no right was missing"
 in_jobs get quarksjobs

@@ -1,6 +1,6 @@
 //! What is deployed, tried on a cluster: the overlays are what the chart says and each is applied, those of the
 //! examples are in no other installation's way, the rights are those that are written down and each is used, one replica
-//! serves, two answer for each other and are monitored, an instance lives through `examples/kubernetes`, another, of a
+//! serves, two answer for each other and are monitored, each example of databases knows what it sells, an instance lives through `examples/kubernetes`, another, of a
 //! broker that is a server of its own, through `examples/operator`, another, of a template, through `examples/templates`,
 //! others by Jobs in a namespace beside their brokers', Helm installs the chart and changes it, and the jobs of
 //! `examples/quarks-jobs` run, under the controller's rights everywhere and in one namespace.
@@ -13,6 +13,7 @@ mod minimal;
 mod monitoring;
 mod place;
 mod roll;
+mod several;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -130,6 +131,8 @@ fn brokers(cluster: &Cluster, overlays: &[Overlay]) -> anyhow::Result<()> {
         }
     }
     Place::with(cluster, "helm", helm::test)?;
+    Place::with(cluster, "several", |place| several::together(cluster, place))?;
+    Place::with(cluster, "postgres", |place| several::postgres(cluster, place))?;
     crate::run(&mut walk(cluster, "examples/kubernetes"))?;
     crate::run(&mut walk(cluster, "examples/operator"))
 }
