@@ -73,6 +73,15 @@ async fn a_pod_that_its_kubelet_evicts_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_program_that_is_not_there_is_named() {
+    let town = Town::new("named-program").await;
+    let mut pod = pod("true");
+    pod["containers"][0]["command"] = json!(["/no/such/program"]);
+    town.create("a", spec("once", &pod)).await;
+    is_named_of_pod(&town, &["\"terminated\"", "ContainerCannotRun"], "/no/such/program").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_quota_that_is_exceeded_is_named() {
     let town = Town::new("named-quota").await;
     limit(&town, "pods", "0").await;

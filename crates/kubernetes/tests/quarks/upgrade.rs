@@ -104,6 +104,51 @@ async fn what_the_original_has_completed_stays_as_it_is() {
     }
 }
 
+/// The original compared with nothing, and ran each of these again at its first look where a version was of two or more.
+#[tokio::test(flavor = "multi_thread")]
+async fn d9_what_follows_a_version_of_the_original_is_not_run_again_until_there_is_another() {
+    let mut town = Town::still("qjob-followed").await;
+    let prefix = "quarks.cloudfoundry.org";
+    let version = |version: u64| {
+        json!({
+            "metadata": {
+                "name": format!("s-v{version}"),
+                "labels": {
+                    format!("{prefix}/secret-kind"): "versionedSecret",
+                    format!("{prefix}/secret-version"): version.to_string(),
+                },
+            },
+            "stringData": {"k": version.to_string()},
+        })
+    };
+    for number in [1, 2, 3] {
+        town.make_secret(version(number)).await;
+    }
+    let mut follows = pod("true");
+    follows["volumes"] = json!([{"name": "s", "secret": {"secretName": "s-v3"}}]);
+    follows["containers"][0]["volumeMounts"] = json!([{"name": "s", "mountPath": "/s"}]);
+    let mut spec = spec("done", &follows);
+    spec["updateOnConfigChange"] = json!(true);
+    town.create("a", spec).await;
+    let over = json!({"status": {"completed": true, "lastReconcile": "2021-01-01T00:00:00Z"}});
+    let patch = Patch::Merge(over);
+    town.jobs().patch_status("a", &PatchParams::default(), &patch).await.unwrap();
+    town.start().await;
+    // What it compares with is written down.
+    wait::until("nothing is recorded", PATIENCE, async || {
+        let found = town.jobs().get("a").await.unwrap().metadata.annotations.unwrap_or_default();
+        match found.get("manciple.dev/runs").is_some_and(|it| it.contains("references")) {
+            true => Ok(()),
+            false => Err(found),
+        }
+    })
+    .await;
+    sleep(town.settings.settle * 3).await;
+    assert_eq!((town.runs("a").await, town.batch_jobs().await.len()), (0, 0));
+    town.make_secret(version(4)).await;
+    assert_eq!(town.ended("a", 1).await["trigger"], "config-change");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn versions_of_the_original_are_counted_on() {
     let mut town = Town::still("qjob-versions").await;
