@@ -217,6 +217,9 @@ pub(crate) fn lost(dialect: Dialect, spec: &Value, reporter: &str, why: &str) ->
     Gathered { run: String::new(), outputs }
 }
 
+/// So much of what a runtime says, in bytes.
+const MAX_SAID: usize = 512;
+
 /// How the containers of a pod ended that did not end well, for people; of one that was to be started again, how it
 /// ended last.
 pub(crate) fn ends(pod: &SeenPod) -> String {
@@ -225,6 +228,11 @@ pub(crate) fn ends(pod: &SeenPod) -> String {
     let bad = all.filter(|(name, end)| end.code != 0 && &***name != SIDECAR);
     let words = bad.map(|(name, end)| match end.reason.as_str() {
         "" | "Error" => format!("container {name} exited with {}", end.code),
+        // It never ran: these are the words of its runtime.
+        "StartError" | "ContainerCannotRun" if !end.message.is_empty() => {
+            let most = end.message.floor_char_boundary(MAX_SAID);
+            format!("container {name} cannot run: {}", end.message[..most].trim())
+        }
         reason => format!("container {name} exited with {} ({reason})", end.code),
     });
     let unmade = pod.unmade.iter().filter(|name| &***name != SIDECAR);

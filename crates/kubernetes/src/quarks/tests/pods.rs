@@ -166,6 +166,28 @@ fn of_a_pod_that_was_evicted_the_outcome_says_so() {
 }
 
 #[test]
+fn why_a_container_could_not_run_is_told_in_the_words_of_its_runtime() {
+    let ends = |reason: &str, message: &str| {
+        let mut object = object(&[("c", Some(128))], None);
+        let ended = json!({"exitCode": 128, "reason": reason, "message": message});
+        object["status"]["containerStatuses"][0]["state"]["terminated"] = ended;
+        report::ends(&seen(&object))
+    };
+    let said = "exec: \"/no/such/program\": no such file";
+    let told = format!("container c cannot run: {said}");
+    for (reason, message, expected) in [
+        ("StartError", said, &*told),
+        ("ContainerCannotRun", said, &told),
+        ("StartError", "", "container c exited with 128 (StartError)"),
+        // What a container leaves is its own.
+        ("Error", said, "container c exited with 128"),
+    ] {
+        assert_eq!(ends(reason, message), expected, "{reason}");
+    }
+    assert!(ends("StartError", &"é".repeat(1000)).len() < 600);
+}
+
+#[test]
 fn how_a_container_ended_before_it_was_started_again_is_known() {
     let mut object = object(&[("c", None)], None);
     let ended = json!({"terminated": {"exitCode": 3, "reason": "Error", "message": "m"}});
