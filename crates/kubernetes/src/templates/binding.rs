@@ -86,7 +86,7 @@ impl Controller {
                     return Err(unable(Trouble::Final(why.to_owned())));
                 }
             }
-            Err(error) => return Err(unable(error.into())),
+            Err(error) => return Err(unable(Trouble::from(error).of_a_secret())),
         }
         Ok(Some(name))
     }

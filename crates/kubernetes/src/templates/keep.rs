@@ -60,8 +60,10 @@ impl Controller {
             true => call(api.create(&params, &secret)).await,
             false => call(api.replace(&record::name(&of.uid), &params, &secret)).await,
         };
-        let unable =
-            |error: CallError| format!("what it is begun with cannot be recorded: {error}");
+        // It holds the values of all parameters.
+        let unable = |error: CallError| {
+            format!("what it is begun with cannot be recorded: {}", error.of_a_secret())
+        };
         match written {
             Ok(_) => Ok(kept),
             Err(CallError::Exists) => {
@@ -91,7 +93,7 @@ impl Controller {
             Err(CallError::Exists) => Ok(false),
             // In a namespace that goes, or is gone, nobody makes anything.
             Err(CallError::Forbidden(_) | CallError::NotFound) => Ok(true),
-            Err(error) => Err(Trouble::Passing(error.to_string())),
+            Err(error) => Err(Trouble::Passing(error.of_a_secret().to_string())),
         }
     }
 
@@ -150,6 +152,6 @@ pub(super) fn removed(of: &Key) -> Trouble {
 fn released(result: Result<(), CallError>) -> Result<(), Trouble> {
     result.map_err(|error| match error {
         CallError::Conflict => Trouble::Old,
-        error => Trouble::Passing(error.to_string()),
+        error => Trouble::Passing(error.of_a_secret().to_string()),
     })
 }

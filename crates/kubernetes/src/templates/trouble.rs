@@ -3,7 +3,7 @@
 use engine::redact::Redactor;
 
 use super::requester::MAY_NOT_IMPERSONATE;
-use crate::calls::CallError;
+use crate::calls::{CallError, secretless};
 
 /// Why it does not go on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,13 +21,7 @@ pub(super) enum Trouble {
 impl Trouble {
     /// The same, with words before it.
     pub(super) fn of(self, what: &str) -> Self {
-        let with = |why: String| format!("{what}: {why}");
-        match self {
-            Self::Passing(why) => Self::Passing(with(why)),
-            Self::Doubtful(why) => Self::Doubtful(with(why)),
-            Self::Final(why) => Self::Final(with(why)),
-            Self::Old => Self::Old,
-        }
+        self.with(|why| format!("{what}: {why}"))
     }
 
     /// Why, in words: `None` if somebody else wrote the instance.
@@ -40,11 +34,19 @@ impl Trouble {
 
     /// The same, without what a redactor hides.
     pub(super) fn redacted(self, redactor: &Redactor) -> Self {
-        let hide = |why: String| redactor.redact(&why).into_owned();
+        self.with(|why| redactor.redact(&why).into_owned())
+    }
+
+    /// The same of a call about a Secret. What follows from it is told by all of the words; these are hidden afterwards.
+    pub(super) fn of_a_secret(self) -> Self {
+        self.with(|why| secretless(&why))
+    }
+
+    fn with(self, words: impl Fn(String) -> String) -> Self {
         match self {
-            Self::Passing(why) => Self::Passing(hide(why)),
-            Self::Doubtful(why) => Self::Doubtful(hide(why)),
-            Self::Final(why) => Self::Final(hide(why)),
+            Self::Passing(why) => Self::Passing(words(why)),
+            Self::Doubtful(why) => Self::Doubtful(words(why)),
+            Self::Final(why) => Self::Final(words(why)),
             Self::Old => Self::Old,
         }
     }

@@ -89,7 +89,7 @@ pub(super) async fn keep(
             let found = call(secrets.get_metadata(name)).await;
             claim.check("Secret", &found.map_err(|error| failed(&what, error))?.metadata)
         }
-        Err(error) => Err(failed(&what, error)),
+        Err(error) => Err(failed(&what, error.of_a_secret())),
     }
 }
 

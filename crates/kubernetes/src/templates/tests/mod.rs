@@ -4,6 +4,7 @@ mod objects;
 mod plans;
 mod records;
 mod removal;
+mod secrets;
 mod server;
 mod waiting;
 

@@ -30,7 +30,11 @@ impl Server {
             self.writes.push(format!("{method} {path}"));
         }
         if let Some(code) = (self.refuses)(path, body) {
-            let message = if code == 413 { "Request entity too large" } else { "refused" };
+            let message = match code {
+                413 => "Request entity too large",
+                422 => "Secret \"s\" is invalid: data[k]: Invalid value: \"PLANTED\"",
+                _ => "refused: all of it: PLANTED",
+            };
             let failure =
                 json!({"kind": "Status", "status": "Failure", "code": code, "message": message});
             return (code, failure);
