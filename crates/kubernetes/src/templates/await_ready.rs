@@ -21,6 +21,7 @@ use super::kinds::{Kinds, ServedKind};
 use super::make::AT_ONCE;
 use super::names::OWNER;
 use super::objects::{answered, requests};
+use super::ours::Ours;
 use super::record::Record;
 use super::requester::Requester;
 use super::resource::{Instance, Key};
@@ -66,7 +67,7 @@ impl Controller {
         self.follow_objects(instance, &client, &made).await?;
         let (mut seen, is_due) = self.sight(key).ok_or(Trouble::Old)?;
         if is_due {
-            seen.extend(self.look(&client, &made).await?);
+            seen.extend(self.look(Ours::to_read(key, &self.seal), &client, &made).await?);
         }
         let redacted = |text: &str| {
             let redact = |work: &mut Work| {
@@ -165,11 +166,12 @@ impl Controller {
             let served = self.kinds.find_any(api_version, kind).await;
             let served = served.map_err(|error| Trouble::from(error).of(api_version))?;
             // A kind that is gone is found out by the look; where many are waited for it finds out the others, too.
-            let Some(served) = served else { continue };
+            let Some(served) = served.filter(|it| it.can_be_in(namespace)) else { continue };
             let Ok(permit) = Arc::clone(&self.watches).try_acquire_owned() else { continue };
             let api = of_kind(client, &served, namespace);
             let (label, seen) = (format!("{OWNER}={}", key.uid), Arc::clone(&seen));
-            let watch = watch(api, label, seen, self.woken(key));
+            let is_ours = self.is_ours(key, served, namespace.clone());
+            let watch = watch(api, label, seen, is_ours, self.woken(key));
             watches.spawn(async move {
                 watch.await;
                 drop(permit);
@@ -187,6 +189,21 @@ impl Controller {
         Ok(())
     }
 
+    /// Whether what is seen of a kind there is the instance's: who watches outlives a step.
+    fn is_ours(
+        &self,
+        of: &Key,
+        served: ServedKind,
+        namespace: String,
+    ) -> impl Fn(&Value) -> bool + Send + use<> {
+        let (of, seal) = (of.clone(), self.seal.clone());
+        move |object| {
+            let namespace = Some(&*namespace).filter(|_| served.is_namespaced);
+            let name = object["metadata"]["name"].as_str().unwrap_or_default();
+            Ours::to_read(&of, &seal).is(&served, namespace, name, object)
+        }
+    }
+
     /// Has this one looked at.
     fn woken(&self, key: &Key) -> impl Fn() + Send + use<> {
         let (queue, key) = (Arc::clone(&self.queue), key.clone());
@@ -196,14 +213,17 @@ impl Controller {
     /// How those that are waited for are now.
     async fn look(
         &self,
+        ours: Ours<'_>,
         client: &Client,
         made: &[Made],
     ) -> Result<HashMap<String, Option<Readiness>>, Trouble> {
         let waiting = made.iter().filter(|made| made.state == State::Waiting);
         let looks = waiting.map(|made| async move {
-            let found = get_made(&self.kinds, client, made).await?;
-            let gone = || Readiness::Failed("it was removed".to_owned());
-            let readiness = found.map_or_else(gone, |found| readiness(&found));
+            let readiness = match get_made(&self.kinds, client, ours, made).await? {
+                Sought::There(found) => readiness(&found),
+                Sought::Gone => Readiness::Failed("it was removed".to_owned()),
+                Sought::Foreign => Readiness::Failed("it is not of this instance".to_owned()),
+            };
             Ok::<_, Trouble>((made.uid.clone(), Some(readiness)))
         });
         let looks: Vec<_> = looks.collect();
@@ -241,18 +261,33 @@ pub(super) fn judged(
     }
 }
 
+/// What is there of an object that is said to have been made.
+pub(super) enum Sought {
+    There(Value),
+    /// It is not there any more, or is another now.
+    Gone,
+    /// It is there, and is not the instance's: nothing of it is told.
+    Foreign,
+}
+
 /// An object that was made, if it is still that one; its kind may be there in another version by now.
 pub(super) async fn get_made(
     kinds: &Kinds,
     client: &Client,
+    ours: Ours<'_>,
     made: &Made,
-) -> Result<Option<Value>, CallError> {
+) -> Result<Sought, CallError> {
     let served = kinds.find_any(&made.api_version, &made.kind).await?;
-    let Some(served) = served else { return Ok(None) };
+    let served = served.filter(|served| served.can_be_in(&made.namespace));
+    let Some(served) = served else { return Ok(Sought::Gone) };
     let request = requests(&served, Some(&made.namespace)).get(&made.name, &GetParams::default());
     let found = there(answered(client, request).await);
     let found = kinds.seen(&served.resource.api_version, found)?;
-    Ok(found.filter(|it| it["metadata"]["uid"] == *made.uid))
+    Ok(match found.filter(|it| it["metadata"]["uid"] == *made.uid) {
+        None => Sought::Gone,
+        Some(found) if ours.has_made(&served, made, &found) => Sought::There(found),
+        Some(_) => Sought::Foreign,
+    })
 }
 
 /// Where objects of a kind are.
@@ -268,7 +303,13 @@ fn whole(object: &DynamicObject) -> Value {
 }
 
 /// Follows the objects with this label, for ever.
-async fn watch(api: Api<DynamicObject>, label: String, seen: Seen, woken: impl Fn()) {
+async fn watch(
+    api: Api<DynamicObject>,
+    label: String,
+    seen: Seen,
+    is_ours: impl Fn(&Value) -> bool,
+    woken: impl Fn(),
+) {
     let params = WatchParams::default().labels(&label).timeout(WATCH_SECONDS);
     for pause in Again::default() {
         // From what the API server has at hand: a list beforehand would say no more.
@@ -283,7 +324,7 @@ async fn watch(api: Api<DynamicObject>, label: String, seen: Seen, woken: impl F
                         WatchEvent::Bookmark(_) => continue,
                         WatchEvent::Error(_) => break,
                     };
-                    if !note(&seen, &object, is_there) {
+                    if !note(&seen, &object, is_there, &is_ours) {
                         continue;
                     }
                     woken();
@@ -296,7 +337,12 @@ async fn watch(api: Api<DynamicObject>, label: String, seen: Seen, woken: impl F
 }
 
 /// Notes how an object is; whether it is one that is waited for.
-fn note(seen: &Seen, object: &DynamicObject, is_there: bool) -> bool {
+fn note(
+    seen: &Seen,
+    object: &DynamicObject,
+    is_there: bool,
+    is_ours: impl Fn(&Value) -> bool,
+) -> bool {
     let lock = || seen.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(uid) = object.metadata.uid.as_ref().filter(|uid| lock().of.contains_key(*uid)) else {
         return false;
@@ -306,9 +352,10 @@ fn note(seen: &Seen, object: &DynamicObject, is_there: bool) -> bool {
     if changed.is_some_and(|changed| changed != version && !is_newer(version, &changed)) {
         return false;
     }
-    let readiness = is_there.then(|| readiness(&whole(object)));
+    let ours = is_there.then(|| whole(object)).filter(is_ours);
+    let readiness = ours.map(|object| readiness(&object));
     let mut sight = lock();
-    sight.is_doubtful |= !is_there;
+    sight.is_doubtful |= readiness.is_none();
     sight.of.insert(uid.clone(), readiness);
     true
 }

@@ -17,7 +17,8 @@ use super::Controller;
 use super::exposed::{Unexposed, exposed};
 use super::keep::removed;
 use super::names::{BINDING_OF, BINDING_PROVIDER, BINDING_TYPE};
-use super::plan::{Planned, is_owned, owner};
+use super::ours::{Ours, is_owned};
+use super::plan::{Planned, owner};
 use super::record::Values;
 use super::requester::Requester;
 use super::resource::{Instance, Key};
@@ -59,8 +60,9 @@ impl Controller {
     ) -> Result<Option<String>, Trouble> {
         let Some(of_type) = said(instance, BINDING_TYPE) else { return Ok(None) };
         let client = self.of_requester(&instance.key).await?;
+        let (ours, made) = (Ours::to_read(&instance.key, &self.seal), made.iter().cloned());
         let mut entries: Values =
-            exposed(&client, &self.kinds, made.iter().cloned()).await.map_err(unbound)?;
+            exposed(&client, &self.kinds, ours, made).await.map_err(unbound)?;
         let of = [("type", Some(of_type)), ("provider", said(instance, BINDING_PROVIDER))];
         for (entry, value) in of.into_iter().filter_map(|(entry, value)| Some((entry, value?))) {
             entries.insert(entry.to_owned(), value.to_owned());
@@ -143,6 +145,7 @@ fn unbound(why: Unexposed) -> Trouble {
     match why {
         Unexposed::Unread(what, error) => Trouble::from(error).of(&what),
         Unexposed::Gone(what) => Trouble::Doubtful(format!("{what}: it is not there any more")),
+        Unexposed::Foreign(what) => Trouble::Final(format!("{what}: it is not of this instance")),
         Unexposed::Wrong(why) => Trouble::Final(why),
     }
 }

@@ -7,9 +7,10 @@ use kube::Client;
 use serde_json::{Value, json};
 use template::{expose, may_expose};
 
-use super::await_ready::get_made;
+use super::await_ready::{Sought, get_made};
 use super::kinds::Kinds;
 use super::make::AT_ONCE;
+use super::ours::Ours;
 use super::status::Made;
 use crate::calls::CallError;
 
@@ -20,6 +21,8 @@ pub(super) enum Unexposed {
     Unread(String, CallError),
     /// An object is not there any more, or is another: which.
     Gone(String),
+    /// An object is there, and is not the instance's: which.
+    Foreign(String),
     /// An annotation, or what it refers to, cannot be told. Nothing of it is quoted.
     Wrong(String),
 }
@@ -28,22 +31,30 @@ pub(super) enum Unexposed {
 pub(super) async fn exposed(
     client: &Client,
     kinds: &Kinds,
+    ours: Ours<'_>,
     made: impl Iterator<Item = Made>,
 ) -> Result<BTreeMap<String, String>, Unexposed> {
     let exposing: Vec<Made> =
         made.filter(|made| may_expose(&made.api_version, &made.kind)).collect();
-    let reads: Vec<_> = exposing.iter().map(|made| read(client, kinds, made)).collect();
+    let reads: Vec<_> = exposing.iter().map(|made| read(client, kinds, ours, made)).collect();
     let read: Vec<Value> = stream::iter(reads).buffered(AT_ONCE).try_collect().await?;
     expose(&read).map_err(|why| Unexposed::Wrong(why.to_string()))
 }
 
 /// An object that was made, if it is still that one.
-async fn read(client: &Client, kinds: &Kinds, made: &Made) -> Result<Value, Unexposed> {
+async fn read(
+    client: &Client,
+    kinds: &Kinds,
+    ours: Ours<'_>,
+    made: &Made,
+) -> Result<Value, Unexposed> {
     let words = format!("{} {}", made.kind, made.name);
-    let unread = |error| Unexposed::Unread(words.clone(), error);
-    let gone = || Unexposed::Gone(words.clone());
-    let found = get_made(kinds, client, made).await.map_err(unread)?;
-    let mut found = found.ok_or_else(gone)?;
+    let mut found = match get_made(kinds, client, ours, made).await {
+        Ok(Sought::There(found)) => found,
+        Ok(Sought::Gone) => return Err(Unexposed::Gone(words)),
+        Ok(Sought::Foreign) => return Err(Unexposed::Foreign(words)),
+        Err(error) => return Err(Unexposed::Unread(words, error)),
+    };
     // Of one that was read alone the server may leave it out.
     found["apiVersion"] = json!(made.api_version);
     found["kind"] = json!(made.kind);

@@ -28,6 +28,13 @@ pub(super) struct ServedKind {
     pub(super) is_kept: bool,
 }
 
+impl ServedKind {
+    /// Whether there can be objects of it in this namespace; in none, where it is empty.
+    pub(super) fn can_be_in(&self, namespace: &str) -> bool {
+        self.is_namespaced != namespace.is_empty()
+    }
+}
+
 /// When it was asked, and what it said.
 type Known = (Instant, Arc<[ServedKind]>);
 
@@ -149,7 +156,7 @@ impl Kinds {
 }
 
 /// Whether it can be the version of a group: it becomes a part of a path.
-fn is_version(text: &str) -> bool {
+pub(super) fn is_version(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-');
     let good = |part: &str| {
         part.starts_with(|first: char| first.is_ascii_alphanumeric()) && part.bytes().all(plain)

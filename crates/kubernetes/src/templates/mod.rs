@@ -25,6 +25,7 @@ mod kinds;
 mod make;
 pub mod names;
 mod objects;
+mod ours;
 mod packed;
 mod plan;
 mod prepare;

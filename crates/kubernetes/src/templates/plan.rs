@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::kinds::ServedKind;
 use super::names::{GROUP, Kind, MARK, OWNER, VERSION};
+use super::ours::Ours;
 use super::record;
 use super::resource::Key;
 
@@ -195,7 +196,7 @@ fn named(
 }
 
 /// That an object which nothing owns is of an instance. `resource`: its plural and its group.
-fn mark(
+pub(super) fn mark(
     of: &Key,
     resource: [&str; 2],
     namespace: Option<&str>,
@@ -207,18 +208,6 @@ fn mark(
     record::mark(of, &format!("{plural}.{group}"), &format!("{namespace}/{name}"), seal)
 }
 
-/// A group, and those that have, or had, the same objects.
-fn groups(group: &str) -> impl Iterator<Item = &str> {
-    let former = match group {
-        "apps" | "networking.k8s.io" | "policy" => Some("extensions"),
-        "events.k8s.io" => Some(""),
-        "extensions" => None,
-        group if group.ends_with(".openshift.io") => Some(""),
-        _ => None,
-    };
-    [group].into_iter().chain(former)
-}
-
 impl Planned {
     /// Whether Kubernetes does not collect it with its instance: it is of the whole cluster, or of another namespace.
     pub(super) fn is_elsewhere(&self, of: &Key) -> bool {
@@ -228,34 +217,19 @@ impl Planned {
     /// Whether an object that is there is the one that was planned, made by this instance: what anybody may write on an
     /// object is not enough.
     pub(super) fn is(&self, of: &Key, found: &Value, seal: &hmac::Key) -> bool {
-        let metadata = &found["metadata"];
-        if metadata["labels"][OWNER] != *of.uid {
-            return false;
-        }
-        match self.namespace.as_deref() == Some(&*of.namespace) {
-            true => is_owned(of, found),
-            false => {
-                let said = metadata["annotations"][MARK].as_str().unwrap_or_default();
-                let ApiResource { group, plural, .. } = &self.served.resource;
-                let namespace = self.namespace.as_deref();
-                let of_group = |group| mark(of, [plural, group], namespace, &self.name, seal);
-                groups(group).any(|group| of_group(group) == said)
-            }
-        }
+        Ours::of(of, seal).is(&self.served, self.namespace.as_deref(), &self.name, found)
     }
 }
 
-/// Whether Kubernetes removes it when the instance is gone.
-pub(super) fn is_owned(of: &Key, found: &Value) -> bool {
-    let owners = found["metadata"]["ownerReferences"].as_array().into_iter().flatten();
-    owners.into_iter().any(|owner| owner["uid"] == *of.uid)
+/// Whether a name can be a part of a path (Kubernetes, "Path Segment Names"), as it is.
+pub(super) fn is_path_segment(name: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:@!$&'()*+,;=".contains(&byte);
+    !["", ".", ".."].contains(&name) && name.bytes().all(plain) && name.len() <= LONGEST
 }
 
-/// A name that can be a part of a path (Kubernetes, "Path Segment Names"), as it is.
+/// A name that can be that.
 fn path_segment(path: &str, name: &str) -> Result<String, String> {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:@!$&'()*+,;=".contains(&byte);
-    let good = name != "." && name != ".." && name.bytes().all(plain) && name.len() <= LONGEST;
-    match good {
+    match is_path_segment(name) {
         true => Ok(name.to_owned()),
         false => Err(format!(
             "{path}: Invalid value: {name:?}: has to be letters, digits, and -._~:@!$&'()*+,;= alone, {LONGEST} at \

@@ -316,7 +316,8 @@ pub(super) fn unplanned(all: impl Iterator<Item = Former>, plan: &[Planned]) -> 
 pub(super) async fn place_of(kinds: &Kinds, former: &Former) -> Result<Option<Planned>, Trouble> {
     let served = kinds.find_any(&former.api_version, &former.kind).await;
     let served = served.map_err(|error| Trouble::from(error).of(&former.api_version))?;
-    Ok(served.filter(|served| served.is_kept).map(|served| Planned {
+    let can_be = |it: &ServedKind| it.is_kept && it.can_be_in(&former.namespace);
+    Ok(served.filter(can_be).map(|served| Planned {
         namespace: served.is_namespaced.then(|| former.namespace.clone()),
         served,
         name: former.name.clone(),

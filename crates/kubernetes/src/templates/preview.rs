@@ -22,7 +22,8 @@ use super::change::{apply, cannot_be, is_of_post, is_taken_anew, replaces, unapp
 use super::kinds::Kinds;
 use super::make::{AT_ONCE, get, get_whole, post};
 use super::names::{KEEPS, MARK, OWNER};
-use super::plan::{Planned, is_owned};
+use super::ours::is_owned;
+use super::plan::Planned;
 use super::prepare::{place_of, plan_all, planned_of, translated, unplanned};
 use super::record::{Former, Revision, Values};
 use super::resource::Key;

@@ -10,9 +10,10 @@ use serde_json::Value;
 
 use super::kinds::ServedKind;
 use super::make::{AT_ONCE, get, made};
-use super::names::{OWNER, VERIFIED};
+use super::names::VERIFIED;
 use super::objects::{Removal, answered, delete, requests};
-use super::plan::{Planned, is_owned};
+use super::ours::Ours;
+use super::plan::Planned;
 use super::record::StoredRecord;
 use super::requester::Requester;
 use super::resource::{Instance, Key};
@@ -262,11 +263,11 @@ impl Controller {
             return Ok(if is_gone { Left::Nothing } else { Left::Going });
         };
         // It was an answer, and no object.
-        if !served.is_kept {
+        if !served.is_kept || !served.can_be_in(&made.namespace) {
             return Ok(Left::Nothing);
         }
         let in_place = made.namespace == *key.namespace;
-        let left = remove_from(key, client, &served, made).await;
+        let left = remove_from(Ours::of(key, &self.seal), client, &served, made).await;
         match self.kinds.seen(&served.resource.api_version, left) {
             Ok(left) => Ok(left),
             Err(CallError::Unserved) => Ok(Left::Going),
@@ -378,7 +379,7 @@ fn propagation(served: &ServedKind) -> PropagationPolicy {
 
 /// Deletes an object, if it is the one that was made, and nobody has made it something else since.
 pub(super) async fn remove_from(
-    key: &Key,
+    ours: Ours<'_>,
     client: &Client,
     served: &ServedKind,
     made: &Made,
@@ -387,11 +388,8 @@ pub(super) async fn remove_from(
     let found = requests.get_metadata(&made.name, &GetParams::default());
     let Some(found) = there(answered(client, found).await)? else { return Ok(Left::Nothing) };
     let metadata = &found["metadata"];
-    let is_it = metadata["uid"] == *made.uid;
-    let is_labelled = metadata["labels"][OWNER] == *key.uid;
-    let in_place = made.namespace == *key.namespace;
     // Whoever takes the owner away means it to stay.
-    if !is_it || !is_labelled || (in_place && !is_owned(key, &found)) {
+    if !ours.has_made(served, made, &found) {
         return Ok(Left::Nothing);
     }
     if !metadata["deletionTimestamp"].is_null() {

@@ -2,6 +2,8 @@
 
 use serde_json::{Value, json};
 
+use super::kinds::is_version;
+use super::plan::is_path_segment;
 use super::resource::Instance;
 use crate::conditions::{condition, stands};
 
@@ -169,7 +171,8 @@ impl Made {
         [&self.api_version, &self.kind, &self.namespace, &self.name]
     }
 
-    /// As `status.objects` has it; `None` for what names no object.
+    /// As `status.objects` has it; `None` for what names no object. Others may have written it: what cannot be a part of a
+    /// path would lead a call to something else.
     pub(super) fn of(entry: &Value) -> Option<Self> {
         let reference = &entry["ref"];
         let text = |of: &str| reference[of].as_str().unwrap_or_default().to_owned();
@@ -182,8 +185,11 @@ impl Made {
             state: State::of(&entry["state"]),
             message: entry["message"].as_str().unwrap_or_default().to_owned(),
         };
-        let is_named = [&made.api_version, &made.kind, &made.name, &made.uid];
-        is_named.iter().all(|it| !it.is_empty()).then_some(made)
+        let is_one = is_version(&made.api_version)
+            && [&made.kind, &made.name].into_iter().all(|it| is_path_segment(it))
+            && (made.namespace.is_empty() || is_path_segment(&made.namespace))
+            && !made.uid.is_empty();
+        is_one.then_some(made)
     }
 
     /// For `status.objects`.

@@ -16,6 +16,7 @@ mod changes;
 mod counter;
 mod deaths;
 mod drift;
+mod forged;
 mod harness;
 mod instances;
 mod leaders;

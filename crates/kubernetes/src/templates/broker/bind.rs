@@ -9,6 +9,8 @@ use super::life::name;
 use super::{TemplateBroker, failed, requester};
 use crate::calls::call;
 use crate::templates::exposed::{Unexposed, exposed};
+use crate::templates::ours::Ours;
+use crate::templates::resource::Key;
 use crate::templates::status::Made;
 
 impl TemplateBroker {
@@ -42,7 +44,13 @@ impl TemplateBroker {
             instance.map_err(|error| failed(&format!("TemplateInstance {name}"), error))?;
         let objects = instance.data["status"]["objects"].as_array().cloned().unwrap_or_default();
         let made = objects.iter().filter_map(Made::of);
-        let credentials = exposed(client, &self.kinds, made).await.map_err(unbound)?;
+        let of = Key {
+            namespace: claim.namespace().into(),
+            name: name.into(),
+            uid: instance.metadata.uid.as_deref().unwrap_or_default().into(),
+        };
+        let ours = Ours::to_read(&of, &self.seal);
+        let credentials = exposed(client, &self.kinds, ours, made).await.map_err(unbound)?;
         Ok(credentials.into_iter().map(|(key, value)| (key, json!(value))).collect())
     }
 
@@ -59,6 +67,7 @@ fn unbound(why: Unexposed) -> Failure {
     match why {
         Unexposed::Unread(what, error) => failed(&what, error),
         Unexposed::Gone(what) => Failure::failed(format!("{what}: it is not there any more")),
+        Unexposed::Foreign(what) => Failure::failed(format!("{what}: it is not of this instance")),
         Unexposed::Wrong(why) => Failure::failed(why),
     }
 }

@@ -1,6 +1,7 @@
 //! What is decided without a cluster.
 
 mod objects;
+mod ours;
 mod plans;
 mod records;
 mod removal;

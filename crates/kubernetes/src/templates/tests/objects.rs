@@ -9,6 +9,7 @@ use super::{key, of, served};
 use crate::calls::CallError;
 use crate::templates::kinds::Kinds;
 use crate::templates::make::{get, get_whole, made};
+use crate::templates::ours::Ours;
 use crate::templates::plan::{Planned, plan};
 use crate::templates::remove::{Left, remove_from};
 
@@ -48,7 +49,8 @@ async fn what_is_nested_too_deep_is_found_and_removed() {
     assert_eq!((found.get("spec"), &found["metadata"]["managedFields"]), (None, &Value::Null));
     let made = made(&planned, &found);
     assert_eq!(made.uid, "u-2");
-    let left = remove_from(&of(), &client, &planned.served, &made).await.unwrap();
+    let (of, key) = (of(), key());
+    let left = remove_from(Ours::of(&of, &key), &client, &planned.served, &made).await.unwrap();
     assert_eq!(left, Left::Going);
 }
 

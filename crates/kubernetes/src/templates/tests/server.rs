@@ -9,10 +9,11 @@ use kube::client::Body;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, Semaphore};
 
-use super::key;
+use super::{key, of};
 use crate::server_time::ServerTime;
 use crate::templates::kinds::Kinds;
-use crate::templates::names::OWNER;
+use crate::templates::names::{MARK, OWNER};
+use crate::templates::plan::mark;
 use crate::templates::{Controller, Drift, HEAVY_AT_ONCE, Requesters, Settings};
 
 /// What an API server has, and was asked to write, or to remove.
@@ -43,8 +44,11 @@ impl Server {
             path if path.contains("/templateinstances/i") => &mut self.instance,
             path if path.contains("/secrets/") => &mut self.record,
             path if path.ends_with("/clusterroles/r") => {
-                let labels = json!({OWNER: "u-1"});
-                let metadata = json!({"name": "r", "uid": "u-r", "labels": labels});
+                let resource = ["clusterroles", "rbac.authorization.k8s.io"];
+                let mark = mark(&of(), resource, None, "r", &key());
+                let metadata = json!({
+                    "name": "r", "uid": "u-r", "labels": {OWNER: "u-1"}, "annotations": {MARK: mark},
+                });
                 return (200, json!({"kind": "ClusterRole", "metadata": metadata}));
             }
             _ => {
