@@ -172,7 +172,10 @@ async fn a_secret_of_another_namespace_that_a_status_names_is_not_bound_later() 
     assert!(binding.is_object(), "{instance:#}");
     let prey =
         elsewhere.labelled(&town, ("v1", "Secret"), &instance, database("db", PLANTED)).await;
-    town.patch("i", "status", json!({"status": {"objects": [prey, prey]}})).await;
+    // In the place of its own: of two that expose one key nothing is told.
+    let mut objects = instance["status"]["objects"].clone();
+    objects[0] = prey;
+    town.patch("i", "status", json!({"status": {"objects": objects}})).await;
     let drift = Patch::Merge(json!({"metadata": {"labels": {OWNER: "nobody"}}}));
     let maps = town.objects("v1", "ConfigMap");
     maps.patch("drifts", &PatchParams::default(), &drift).await.unwrap();
