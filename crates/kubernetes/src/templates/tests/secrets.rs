@@ -27,9 +27,12 @@ fn kept() -> StoredRecord {
     StoredRecord::new(record, read.spec())
 }
 
+/// With which status it answers a call, if not as it would.
+type Refuses = fn(&str, &Value) -> Option<u16>;
+
 #[tokio::test]
 async fn a_refusal_of_a_secret_says_where_the_fault_is_and_nothing_that_it_holds() {
-    let refusals: [(&str, fn(&str, &Value) -> Option<u16>, &str); 2] = [
+    let refusals: [(&str, Refuses, &str); 2] = [
         ("a fault", |path, _| path.ends_with("/secrets").then_some(422), "is invalid: data[k]"),
         ("no right", |path, _| path.ends_with("/secrets").then_some(403), "refused: all of it"),
     ];
