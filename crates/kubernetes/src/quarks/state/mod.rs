@@ -5,6 +5,7 @@ pub(super) mod deeds;
 pub(super) mod ending;
 pub(super) mod follows;
 pub(super) mod held;
+mod indexes;
 pub(super) mod job;
 pub(super) mod lasting;
 pub(super) mod namesakes;

@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::{
     PodStatus,
 };
 
+use super::indexes::INDEX;
 use crate::nodes::{is_silent, is_unheard};
 use crate::pods::{is_no_image, is_pull, never_was, without_node};
 use crate::quarks::api::dialect::{Dialect, TRIGGERED};
@@ -58,6 +59,8 @@ pub(crate) struct SeenPod {
     pub(crate) node: Option<Arc<str>>,
     /// That is not heard of.
     pub(crate) silent: bool,
+    /// Its number, where its Job gives each of its pods one.
+    pub(crate) index: Option<u32>,
     /// When it was given its node, whose kubelet has said nothing of it yet; in seconds since 1970.
     pub(crate) unheard_since: Option<i64>,
     /// A container of it has begun.
@@ -125,6 +128,7 @@ impl SeenPod {
             unmade: status.map(unmade).unwrap_or_default(),
             trouble: status.and_then(trouble),
             node: spec.and_then(|it| it.node_name.as_deref()).map(Arc::from),
+            index: metadata.annotations.as_ref().and_then(|all| all.get(INDEX)?.parse().ok()),
             silent: status.is_some_and(is_silent),
             unheard_since: placed(pod).filter(|_| is_unheard(pod) || is_unlooked_at(pod)),
             began: status.is_some_and(began),

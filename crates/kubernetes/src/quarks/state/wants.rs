@@ -4,10 +4,11 @@
 //! when as many pods as the Job asks for have done what counts in them, and the place of one that has, and lingers,
 //! is given to another: Kubernetes is told to have one more at once. All is decided by what is seen.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::batch::v1::{JobSpec, JobStatus};
 
+use super::indexes::Indexes;
 use super::pod::SeenPod;
 
 /// How many pods go on at once by the template, where the Job may be told otherwise: an annotation of the Job.
@@ -17,7 +18,7 @@ pub(crate) const PARALLELISM: &str = "manciple.dev/parallelism";
 const JOB_CONTROLLER: &str = "kubernetes.io/job-controller";
 
 /// How many pods a Job wants.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Wants {
     /// So many are to end well; `None`: they share their work, and are done when all have ended.
     completions: Option<u32>,
@@ -32,6 +33,8 @@ pub(crate) struct Wants {
     /// How many pods there are and were, once Kubernetes has counted a success: it makes no others then where they
     /// share their work.
     made: Option<u32>,
+    /// Where each pod has a number: what is enough of them.
+    indexes: Indexes,
 }
 
 impl Wants {
@@ -57,22 +60,26 @@ impl Wants {
             parallelism: count(spec.parallelism).unwrap_or(1),
             planned: annotations.and_then(|all| all.get(PARALLELISM)?.parse().ok()),
             suspended: spec.suspend == Some(true),
+            indexes: Indexes::of(spec, status),
             is_anothers: spec.managed_by.as_deref().is_some_and(|by| by != JOB_CONTROLLER),
         }
     }
 
     /// Whether its pods say that it has ended well, or badly; `None`: they say neither, and it is Kubernetes' to say.
-    pub(crate) fn end<'p>(self, pods: impl Iterator<Item = &'p SeenPod>) -> Option<bool> {
+    pub(crate) fn end<'p>(&self, pods: impl Iterator<Item = &'p SeenPod>) -> Option<bool> {
         let (mut over, mut well, mut all, mut hangs) = (0_u32, 0_u32, 0_u32, false);
+        let mut done = BTreeSet::new();
         for pod in pods {
             all += u32::from(pod.is_over() || !pod.gone);
             over += u32::from(pod.is_over());
             // What ends well because it was told to end has done nothing; Kubernetes says it where it counts that.
             well += u32::from(pod.did_its_work());
+            done.extend(pod.index.filter(|_| pod.did_its_work()));
             // Kubernetes would wait for it, and try no other.
             hangs |= pod.lingers() && !pod.has_succeeded();
         }
         let is_done = match self.completions {
+            _ if self.indexes.are_enough(&done) => true,
             Some(completions) => well >= completions.max(1),
             // One that failed before any has succeeded is replaced, by one that may not be seen yet.
             None => {
@@ -80,11 +87,14 @@ impl Wants {
                 well > 0 && over == all && (well >= self.parallelism || none_is_replaced)
             }
         };
-        (is_done || hangs).then_some(is_done)
+        // The others have done their work, and these never will.
+        let is_given_up = self.indexes.failed > 0
+            && self.completions.is_some_and(|all| well.saturating_add(self.indexes.failed) >= all);
+        (is_done || hangs || is_given_up).then_some(is_done)
     }
 
     /// What keeps it from beginning that stands in its spec, for people.
-    pub(crate) fn stopped(self) -> Option<&'static str> {
+    pub(crate) fn stopped(&self) -> Option<&'static str> {
         match self.parallelism {
             _ if self.suspended => Some("suspend is true"),
             0 => Some("parallelism is 0"),
@@ -93,7 +103,7 @@ impl Wants {
     }
 
     /// How many pods are to go on at once, if that is more than now.
-    pub(crate) fn more<'p>(self, pods: impl Iterator<Item = &'p SeenPod>) -> Option<u32> {
+    pub(crate) fn more<'p>(&self, pods: impl Iterator<Item = &'p SeenPod>) -> Option<u32> {
         let lingering = pods.filter(|pod| pod.has_succeeded() && pod.lingers()).count();
         let lingering = u32::try_from(lingering).unwrap_or(u32::MAX);
         let wanted = self.planned?.saturating_add(lingering).min(self.completions?);
@@ -201,6 +211,32 @@ mod tests {
         ] {
             let wants = counted(spec(None, parallelism), None, &status);
             assert_eq!(wants.end(pods(letters).iter()), end, "{name}");
+        }
+    }
+
+    /// Pods that are done and linger have the number of their place among these.
+    #[test]
+    fn a_run_whose_pods_have_numbers_is_over_when_what_is_enough_is_done_or_the_rest_is_given_up() {
+        let leader = json!({"rules": [{"succeededIndexes": "0"}]});
+        for (name, policy, failed, letters, end) in [
+            ("all are to be done", Value::Null, "", "lg", None),
+            ("the leader is, and lingers", leader.clone(), "", "lgg", Some(true)),
+            ("another is", leader.clone(), "", "gl", None),
+            ("one is given up, and two linger", Value::Null, "2", "ll", Some(false)),
+            ("one is given up, and one goes on", Value::Null, "2", "lg", None),
+            ("the leader is done, and another given up", leader, "1", "l", Some(true)),
+        ] {
+            let mut spec = spec(Some(3), 3);
+            spec["completionMode"] = json!("Indexed");
+            if !policy.is_null() {
+                spec["successPolicy"] = policy;
+            }
+            let wants = counted(spec, None, &json!({"failedIndexes": failed}));
+            let mut pods = pods(letters);
+            for (index, pod) in (0..).zip(&mut pods) {
+                pod.index = Some(index);
+            }
+            assert_eq!(wants.end(pods.iter()), end, "{name}");
         }
     }
 
