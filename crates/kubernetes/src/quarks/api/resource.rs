@@ -19,7 +19,7 @@ use super::output_map::{OutputMap, Target};
 use super::reference::{Reference, To, dependencies, references};
 use super::schedule::Times;
 use super::status::{MADE, MOST_ENDED, SUCCEEDED, Said, WAITING};
-use super::unread::{HEAVIEST_RECORD, Unread};
+use super::unread::{HEAVIEST_RECORD, LARGE, Unread};
 
 /// The record of its runs: an annotation. It is written in one with the strategy that it takes a trigger
 /// from, which the status cannot be.
@@ -90,6 +90,8 @@ pub(crate) struct Resource {
     pub(crate) told_of: Box<[Reference]>,
     /// The whole spec, as JSON: thousands of them are kept, and few are run.
     spec: Box<[u8]>,
+    /// What its record takes, in bytes.
+    of_record: usize,
     digest: OnceLock<String>,
 }
 
@@ -294,6 +296,25 @@ impl Resource {
         }
     }
 
+    /// What it takes, in bytes, if it is large.
+    pub(crate) fn large(&self) -> Option<usize> {
+        let takes = self.spec.len().saturating_add(self.of_record);
+        (takes > LARGE).then_some(takes)
+    }
+
+    /// Holds nothing that may be large of it, as if it had neither a spec nor a record.
+    pub(crate) fn leave_out(&mut self) {
+        let none: Arc<[Target]> = Arc::default();
+        self.unread = Some(Unread::Beside);
+        (self.strategy, self.follows_config) = (Strategy::Manual, false);
+        (self.times, self.following, self.outdated_trigger) = (None, None, None);
+        (self.record, self.is_recalled, self.of_record) = (JobRecord::default(), false, 0);
+        (self.has_output, self.keeps_failures, self.makes) =
+            (false, false, [Arc::clone(&none), none]);
+        (self.references, self.told_of) = (Arc::default(), Box::default());
+        (self.spec, self.digest) = (Box::default(), OnceLock::new());
+    }
+
     /// `None` for what has no name or identity, which no server sends.
     pub(crate) fn of(dialect: Dialect, object: &DynamicObject) -> Option<Self> {
         let metadata = &object.metadata;
@@ -303,6 +324,11 @@ impl Resource {
         let recalled = object.data["status"][RECORD].as_str();
         let read = record_of(recorded.map(String::as_str), recalled, metadata.uid.as_deref());
         let unread = read.as_ref().err().copied();
+        let of_record = match &read {
+            Ok((_, false)) => recorded.map_or(0, |text| weigh(text.as_bytes())),
+            Ok((_, true)) => recalled.map_or(0, |text| weigh(text.as_bytes())),
+            Err(_) => 0,
+        };
         let (mut record, is_recalled) = read.unwrap_or_default();
         let map = OutputMap::of(dialect, spec);
         let makes: Arc<[Target]> = map.targets().collect();
@@ -361,6 +387,7 @@ impl Resource {
             references: of_pod.chain(dependencies(dialect, spec)).collect(),
             told_of: inputs::references_of(&spec["trigger"]["inputs"]).into(),
             spec: serde_json::to_vec(spec).ok()?.into(),
+            of_record,
             digest: OnceLock::new(),
         })
     }

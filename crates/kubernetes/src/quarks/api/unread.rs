@@ -11,6 +11,12 @@ use crate::deep;
 /// it, and one with a run that is told as much as it may be no more than this.
 pub(crate) const HEAVIEST_RECORD: usize = 4 << 20;
 
+/// From so many bytes on one is large. Thousands of the usual ones are held beside these.
+pub(crate) const LARGE: usize = 16 << 10;
+/// What all that are large may take together, in bytes: anybody who may make them makes as many as he likes, and what has not
+/// enough memory for all would end, and begin anew with all.
+pub(crate) const TOGETHER: usize = 80 << 20;
+
 /// What to do about a record, and what becomes of its runs then.
 const REMEDY: &str = "remove it; of its runs those go on then whose Job is there";
 
@@ -46,12 +52,20 @@ pub(crate) enum Unread {
         remedy = REMEDY
     )]
     LongRecord(&'static str, usize),
+    /// What it takes is too much beside all others that are large. Neither its spec nor its record is held.
+    #[error(
+        "all that are large, of more than {large} KiB each, would take more than {most} MiB of memory together: remove some \
+         of them, or what of their specs and records is large, and then change this one, or begin the controller anew",
+        large = LARGE >> 10,
+        most = TOGETHER >> 20
+    )]
+    Beside,
 }
 
 impl Unread {
     /// Whether it is not known which runs it has.
     pub(crate) fn is_of_record(self) -> bool {
-        matches!(self, Self::HeavyRecord(_) | Self::LongRecord(..))
+        matches!(self, Self::HeavyRecord(_) | Self::LongRecord(..) | Self::Beside)
     }
 }
 

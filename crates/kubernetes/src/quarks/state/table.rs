@@ -22,6 +22,7 @@ use crate::quarks::api::key::Key;
 use crate::quarks::api::noted::Proofs;
 use crate::quarks::api::reference::{To, base};
 use crate::quarks::api::resource::Resource;
+use crate::quarks::api::unread::TOGETHER;
 
 /// What is watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -206,6 +207,9 @@ impl Table {
     /// that wait for its success.
     pub(crate) fn learn(&mut self, mut resource: Resource) -> Vec<Key> {
         let key = resource.key();
+        if resource.large().is_some_and(|takes| self.large_beside(&key) + takes > TOGETHER) {
+            resource.leave_out();
+        }
         let entry = self.entries.entry(key.clone()).or_default();
         let known = entry.resource.clone();
         if known.as_ref().is_some_and(|known| known.version > resource.version) {
@@ -253,6 +257,12 @@ impl Table {
             true => [vec![key.clone()], self.dependents(&key)].concat(),
             false => vec![key],
         }
+    }
+
+    /// What all others take that are large, in bytes.
+    fn large_beside(&self, key: &Key) -> usize {
+        let others = self.entries.iter().filter(|(other, _)| *other != key);
+        others.filter_map(|(_, entry)| entry.resource.as_ref()?.large()).sum()
     }
 
     /// Takes one as the API server has answered with. One that is not known is gone, which a watch has told while the answer

@@ -178,3 +178,48 @@ fn what_would_not_be_read_again_is_not_recorded() {
         assert_eq!(fault.is_none(), is_written, "{name}: {fault:?}");
     }
 }
+
+/// Whoever may make one makes as many as he likes, and a controller that has not the memory for all would end at each start.
+#[test]
+fn of_those_that_are_large_no_more_are_held_than_there_is_room_for_together() {
+    let mut table = Table::new(2, b"key");
+    let large = |name: &str| {
+        let spec = json!({"trigger": {"strategy": "now"}, "x": "y".repeat(10 << 20)});
+        read(name, &spec, None, &json!({}))
+    };
+    let small = || read("small", &json!({"trigger": {"strategy": "now"}}), None, &json!({}));
+    let names: Vec<_> = (0..8).map(|number| format!("large-{number}")).collect();
+    for name in &names {
+        table.learn(large(name));
+    }
+    table.learn(small());
+    let is_held = |table: &Table, name: &str| {
+        let key = read(name, &json!({}), None, &json!({})).key();
+        let look = table.look(&key, Duration::ZERO, Timestamp::UNIX_EPOCH).unwrap();
+        let fault = look.fault.clone().unwrap_or_default();
+        assert!(
+            fault.is_empty() || fault.contains("more than 80 MiB of memory together"),
+            "{fault}"
+        );
+        assert_eq!(fault.is_empty(), look.decision(AT) != Decision::default(), "{name}: {fault}");
+        fault.is_empty()
+    };
+    let held = |table: &Table| names.iter().filter(|name| is_held(table, name)).count();
+    assert_eq!((held(&table), is_held(&table, "small")), (7, true));
+    // It takes its own place.
+    table.learn(large(&names[0]));
+    assert_eq!(held(&table), 7);
+    assert!(!is_held(&table, &names[7]));
+    table.forget(&large(&names[3]).key());
+    table.learn(large(&names[7]));
+    assert!(is_held(&table, &names[7]));
+}
+
+#[test]
+fn a_large_record_counts_as_its_spec_does() {
+    let bare = json!({"trigger": {"strategy": "manual"}});
+    let of = |record: Option<&str>| read("a", &bare, record, &json!({})).large();
+    let heavy = told(4000);
+    assert_eq!((of(None), of(Some(&runs(1)))), (None, None));
+    assert!(of(Some(&heavy)).unwrap() > 1 << 20, "as it is held, and not as it is written");
+}
