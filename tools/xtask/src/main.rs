@@ -145,7 +145,7 @@ fn line(command: &Command) -> String {
 }
 
 /// So long into a test run further schedules of QuarksJobs are begun: all 500 where a machine is not slow.
-const SCHEDULES_FOR: Duration = Duration::from_mins(45);
+const SCHEDULES_FOR: Duration = Duration::from_mins(50);
 
 fn test() -> anyhow::Result<()> {
     let schedules_until = SystemTime::now() + SCHEDULES_FOR;

@@ -61,5 +61,5 @@ fn install(
     ensure!(made.contains(of), "{example} is not of the namespace {of}");
     let made = manifests::objects(&made.replace(of, place.namespace()))?;
     let all = beside.iter().cloned().chain([credentials]).chain(made);
-    cluster.install(place.namespace(), all)
+    cluster.apply(place.namespace(), all, &[])
 }

@@ -193,7 +193,7 @@ fn of_those_that_are_large_no_more_are_held_than_there_is_room_for_together() {
         table.learn(large(name));
     }
     table.learn(small());
-    let is_held = |table: &Table, name: &str| {
+    let is_held = |table: &mut Table, name: &str| {
         let key = read(name, &json!({}), None, &json!({})).key();
         let look = table.look(&key, Duration::ZERO, Timestamp::UNIX_EPOCH).unwrap();
         let fault = look.fault.clone().unwrap_or_default();
@@ -204,15 +204,15 @@ fn of_those_that_are_large_no_more_are_held_than_there_is_room_for_together() {
         assert_eq!(fault.is_empty(), look.decision(AT) != Decision::default(), "{name}: {fault}");
         fault.is_empty()
     };
-    let held = |table: &Table| names.iter().filter(|name| is_held(table, name)).count();
-    assert_eq!((held(&table), is_held(&table, "small")), (7, true));
+    let held = |table: &mut Table| names.iter().filter(|name| is_held(table, name)).count();
+    assert_eq!((held(&mut table), is_held(&mut table, "small")), (7, true));
     // It takes its own place.
     table.learn(large(&names[0]));
-    assert_eq!(held(&table), 7);
-    assert!(!is_held(&table, &names[7]));
+    assert_eq!(held(&mut table), 7);
+    assert!(!is_held(&mut table, &names[7]));
     table.forget(&large(&names[3]).key());
     table.learn(large(&names[7]));
-    assert!(is_held(&table, &names[7]));
+    assert!(is_held(&mut table, &names[7]));
 }
 
 #[test]
