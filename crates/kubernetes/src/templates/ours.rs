@@ -51,27 +51,17 @@ impl<'a> Ours<'a> {
     ) -> bool {
         let is_labelled = found["metadata"]["labels"][OWNER] == *self.of.uid;
         let in_place = namespace == Some(&*self.of.namespace);
-        let is_proven = match in_place {
-            true => is_owned(self.of, found),
-            false => self.is_marked(served, namespace, name, found),
+        let is_marked = || {
+            let said = found["metadata"]["annotations"][MARK].as_str().unwrap_or_default();
+            let ApiResource { group, plural, .. } = &served.resource;
+            let of_group = |group| mark(self.of, [plural, group], namespace, name, self.seal);
+            groups(group).any(|group| of_group(group) == said)
         };
+        let is_proven = if in_place { is_owned(self.of, found) } else { is_marked() };
         match self.is_read {
             true => is_proven || (in_place && is_labelled),
             false => is_proven && is_labelled,
         }
-    }
-
-    fn is_marked(
-        &self,
-        served: &ServedKind,
-        namespace: Option<&str>,
-        name: &str,
-        found: &Value,
-    ) -> bool {
-        let said = found["metadata"]["annotations"][MARK].as_str().unwrap_or_default();
-        let ApiResource { group, plural, .. } = &served.resource;
-        let of_group = |group| mark(self.of, [plural, group], namespace, name, self.seal);
-        groups(group).any(|group| of_group(group) == said)
     }
 
     /// Whether what was found where something is said to have been made is that, and the instance's.

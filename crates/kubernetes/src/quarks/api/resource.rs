@@ -110,7 +110,7 @@ const IN_ANNOTATION: &str = "the annotation manciple.dev/runs";
 const IN_STATUS: &str = "status.record";
 
 impl Written {
-    /// What was written in this place of the one of this uid; `None`: nothing that counts.
+    /// What was written in this place of the one of this uid, and what that takes in bytes; `None`: nothing that counts.
     ///
     /// # Errors
     /// If it is more than is kept of one. Nothing of it is read then: a part of it would be a record without runs.
@@ -118,8 +118,9 @@ impl Written {
         written: &str,
         place: &'static str,
         uid: Option<&str>,
-    ) -> Result<Option<JobRecord>, Unread> {
-        if weigh(written.as_bytes()) > HEAVIEST_RECORD {
+    ) -> Result<Option<(JobRecord, usize)>, Unread> {
+        let takes = weigh(written.as_bytes());
+        if takes > HEAVIEST_RECORD {
             return Err(Unread::HeavyRecord(place));
         }
         let written = serde_json::from_str::<Self>(written).ok().filter(|it| it.is_of(uid));
@@ -127,7 +128,7 @@ impl Written {
             Some(record) if record.open.len() > MAX_OPEN => {
                 Err(Unread::LongRecord(place, record.open.len()))
             }
-            record => Ok(record),
+            record => Ok(record.map(|record| (record, takes))),
         }
     }
 
@@ -163,7 +164,7 @@ fn record_of(
     annotation: Option<&str>,
     status: Option<&str>,
     uid: Option<&str>,
-) -> Result<(JobRecord, bool), Unread> {
+) -> Result<((JobRecord, usize), bool), Unread> {
     let read = |written: Option<&str>, place| match written {
         Some(written) => Written::read(written, place, uid),
         None => Ok(None),
@@ -291,7 +292,7 @@ impl Resource {
     pub(crate) fn remember(&mut self, known: &Self) {
         let is_newer = known.uid == self.uid && known.record.last > self.record.last;
         if self.is_recalled && is_newer {
-            self.record = known.record.clone();
+            (self.record, self.of_record) = (known.record.clone(), known.of_record);
             self.is_recalled = false;
         }
     }
@@ -308,11 +309,13 @@ impl Resource {
         self.unread = Some(Unread::Beside);
         (self.strategy, self.follows_config) = (Strategy::Manual, false);
         (self.times, self.following, self.outdated_trigger) = (None, None, None);
+        (self.concurrency, self.limits, self.ttl) =
+            (Concurrency::default(), Limits::default(), None);
         (self.record, self.is_recalled, self.of_record) = (JobRecord::default(), false, 0);
         (self.has_output, self.keeps_failures, self.makes) =
             (false, false, [Arc::clone(&none), none]);
         (self.references, self.told_of) = (Arc::default(), Box::default());
-        (self.spec, self.digest) = (Box::default(), OnceLock::new());
+        (self.spec, self.digest) = (Box::from(*b"null"), OnceLock::new());
     }
 
     /// `None` for what has no name or identity, which no server sends.
@@ -324,12 +327,7 @@ impl Resource {
         let recalled = object.data["status"][RECORD].as_str();
         let read = record_of(recorded.map(String::as_str), recalled, metadata.uid.as_deref());
         let unread = read.as_ref().err().copied();
-        let of_record = match &read {
-            Ok((_, false)) => recorded.map_or(0, |text| weigh(text.as_bytes())),
-            Ok((_, true)) => recalled.map_or(0, |text| weigh(text.as_bytes())),
-            Err(_) => 0,
-        };
-        let (mut record, is_recalled) = read.unwrap_or_default();
+        let ((mut record, of_record), is_recalled) = read.unwrap_or_default();
         let map = OutputMap::of(dialect, spec);
         let makes: Arc<[Target]> = map.targets().collect();
         let verbatim = match spec["output"]["namePrefix"].is_string() {

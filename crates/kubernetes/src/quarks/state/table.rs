@@ -207,15 +207,15 @@ impl Table {
     /// that wait for its success.
     pub(crate) fn learn(&mut self, mut resource: Resource) -> Vec<Key> {
         let key = resource.key();
-        if resource.large().is_some_and(|takes| self.large_beside(&key) + takes > TOGETHER) {
-            resource.leave_out();
-        }
-        let entry = self.entries.entry(key.clone()).or_default();
-        let known = entry.resource.clone();
+        let known = self.entries.get(&key).and_then(|entry| entry.resource.clone());
         if known.as_ref().is_some_and(|known| known.version > resource.version) {
             return vec![key];
         }
         known.iter().for_each(|known| resource.remember(known));
+        if resource.large().is_some_and(|takes| self.large_beside(&key) + takes > TOGETHER) {
+            resource.leave_out();
+        }
+        let entry = self.entries.entry(key.clone()).or_default();
         let news = resource.success() != known.as_ref().and_then(|known| known.success());
         if known.as_ref().is_some_and(|known| known.uid != resource.uid) {
             *entry = Entry { jobs: std::mem::take(&mut entry.jobs), ..Entry::default() };

@@ -216,6 +216,36 @@ fn of_those_that_are_large_no_more_are_held_than_there_is_room_for_together() {
 }
 
 #[test]
+fn of_one_that_is_left_out_as_much_is_held_as_of_one_without_spec_and_record() {
+    let spec = json!({
+        "trigger": {"strategy": "once", "schedule": "0 * * * *", "inputs": [{"name": "A"}]},
+        "updateOnConfigChange": true, "concurrencyPolicy": "Queue", "successfulJobsHistoryLimit": 1,
+        "dependsOn": ["b"], "output": {"writeOnFailure": true, "outputMap": {"c": {"o": {"name": "s"}}}},
+        "template": {"spec": {"ttlSecondsAfterFinished": 5, "template": {"spec": {"containers": [
+            {"name": "c", "envFrom": [{"configMapRef": {"name": "m"}}]}]}}}},
+    });
+    let status = json!({"completed": true, "history": [{"id": 3, "trigger": "now"}]});
+    let mut left_out = read("a", &spec, Some(&runs(5)), &status);
+    left_out.digest();
+    left_out.leave_out();
+    // As of a record that is too heavy, for which nothing is recalled.
+    let mut bare = read("a", &Value::Null, Some(&told(6000)), &status);
+    bare.unread = left_out.unread;
+    assert_eq!(format!("{left_out:?}"), format!("{bare:?}"));
+}
+
+/// Somebody may write it, and take its annotation away again.
+#[test]
+fn a_large_record_that_is_remembered_counts_too() {
+    let bare = json!({"trigger": {"strategy": "manual"}});
+    let heavy = read("a", &bare, Some(&told(4000)), &json!({}));
+    let mut stripped = read("a", &bare, None, &json!({}));
+    stripped.remember(&heavy);
+    assert_eq!((stripped.record.last, stripped.large()), (1, heavy.large()));
+    assert!(heavy.large().is_some());
+}
+
+#[test]
 fn a_large_record_counts_as_its_spec_does() {
     let bare = json!({"trigger": {"strategy": "manual"}});
     let of = |record: Option<&str>| read("a", &bare, record, &json!({})).large();

@@ -99,11 +99,12 @@ fn the_agent_is_told_of_each_secret_that_its_pod_holds_and_of_nothing_else() {
         {"name": "whole", "secret": {"secretName": "s"}},
         {"name": "part", "projected": {"sources": [{"configMap": {"name": "c"}}, {"secret": {"name": "s"}}]}},
         {"name": "token", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}},
+        {"name": "key", "projected": {"sources": [{"podCertificate": {"keyType": "ED25519"}}]}},
         {"name": "vault", "csi": {"driver": "secrets-store.csi.k8s.io"}},
         {"name": "open", "configMap": {"name": "c"}},
         {"name": "disk", "csi": {"driver": "disks.example.com"}},
     ]);
-    let mounts = ["whole", "part", "token", "vault", "open", "disk"];
+    let mounts = ["whole", "part", "token", "key", "vault", "open", "disk"];
     let mounts = mounts.map(|name| json!({"name": name, "mountPath": format!("/mnt/{name}")}));
     let by = |source: &str| json!({source: {"name": "s", "key": "k"}});
     let mut settings = JobSettings::new("n", "b", "image", "agent");
@@ -121,7 +122,7 @@ fn the_agent_is_told_of_each_secret_that_its_pod_holds_and_of_nothing_else() {
     let order = variables.iter().find(|it| it["name"] == agent::ORDER_VARIABLE).unwrap();
     let order: agent::Order = serde_json::from_str(order["value"].as_str().unwrap()).unwrap();
     assert_eq!(order.secret_variables, ["PASSWORD"]);
-    let paths =
-        ["/mnt/whole", "/mnt/part", "/mnt/token", "/mnt/vault"].map(std::path::PathBuf::from);
+    let paths = ["/mnt/whole", "/mnt/part", "/mnt/token", "/mnt/key", "/mnt/vault"]
+        .map(std::path::PathBuf::from);
     assert_eq!(order.secret_paths, paths);
 }
