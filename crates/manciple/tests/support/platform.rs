@@ -129,9 +129,8 @@ impl Platform {
         }
     }
 
-    /// Waits until nothing is in progress, nor anything that was acknowledged: lists may be behind that.
-    pub(crate) fn settle(&self, server: &Served, seed: u64) {
-        let until = Instant::now() + Duration::from_secs(180);
+    /// Whether anything is in progress, or anything that was acknowledged: lists may be behind that.
+    pub(crate) fn goes_on(&self, server: &Served) -> bool {
         let is_quiet = |kind: &str| {
             let answer = http::get(&server.address, &format!("/admin/v1/{kind}?state=busy"));
             answer.is_some_and(|it| it.body["items"].as_array().is_some_and(Vec::is_empty))
@@ -141,11 +140,13 @@ impl Platform {
             http::get(&server.address, &path)
                 .is_none_or(|answer| answer.body["state"] == "in progress")
         };
-        loop {
-            let is_quiet = ["instances", "bindings"].into_iter().all(is_quiet);
-            if is_quiet && !self.accepted.iter().any(goes_on) {
-                return;
-            }
+        !["instances", "bindings"].into_iter().all(is_quiet) || self.accepted.iter().any(goes_on)
+    }
+
+    /// Waits until nothing is.
+    pub(crate) fn settle(&self, server: &Served, seed: u64) {
+        let until = Instant::now() + Duration::from_secs(180);
+        while self.goes_on(server) {
             assert!(Instant::now() < until, "seed {seed}: stuck\n{}", server.log());
             std::thread::sleep(Duration::from_millis(20));
         }
