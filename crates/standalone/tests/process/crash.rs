@@ -83,7 +83,14 @@ async fn a_server_killed_at_any_instant_starts_each_run_once() {
     for round in 0..24_u64 {
         let names: Vec<String> = (0..4).map(|n| format!("round-{round}-{n}")).collect();
         let mut server = Server::start(&fixture, &names);
-        tokio::time::sleep(Duration::from_micros(round * 4000)).await;
+        match round {
+            // One has begun by then, however slow the disk is.
+            20.. => {
+                let begun = || (fixture.effects_of(&names[0]) > 0).then_some(());
+                wait_for("the first run", begun).await;
+            }
+            _ => tokio::time::sleep(Duration::from_micros(round * 4000)).await,
+        }
         server.kill();
         let runner = fixture.runner();
         for name in &names {
@@ -234,8 +241,15 @@ async fn a_supervisor_killed_at_any_instant_leaves_a_run_that_ends() {
         let name = format!("killed-{round}");
         let run = run(Behaviour::Slow, &name);
         runner.start(&run).await.unwrap();
-        let supervisor = supervisor_of(&fixture.path("runs").join(&name));
-        tokio::time::sleep(Duration::from_millis(round * 3)).await;
+        let directory = fixture.path("runs").join(&name);
+        let supervisor = supervisor_of(&directory);
+        match round {
+            // It is over by then, however slow the disk is.
+            25.. => {
+                wait_for("the result", || directory.join("result").exists().then_some(())).await;
+            }
+            _ => tokio::time::sleep(Duration::from_millis(round * 3)).await,
+        }
         if let Some(supervisor) = supervisor.filter(|pid| is_alive(*pid)) {
             kill(supervisor);
         }

@@ -66,9 +66,12 @@ async fn so_many_runs_are_kept_the_latest() {
 #[tokio::test]
 async fn runs_are_kept_for_so_long() {
     let fixture = Fixture::with_broker("echo '{}'");
-    let runner = fixture.runner_with(|settings| settings.keep_for = Duration::from_millis(500));
-    let run = released(&runner, "old-1").await;
-    tokio::time::sleep(Duration::from_millis(700)).await;
+    let hour = Duration::from_secs(60 * 60);
+    let runner = || fixture.runner_with(|settings| settings.keep_for = hour);
+    let run = released(&runner(), "old-1").await;
+    let released_at = fs::File::open(fixture.path("runs/old-1/released")).unwrap();
+    released_at.set_modified(std::time::SystemTime::now() - 2 * hour).unwrap();
+    let runner = runner();
     released(&runner, "new-1").await;
     assert_eq!(runs(&fixture), ["new-1"]);
     assert_eq!(runner.log(&run.name).await.unwrap(), None);

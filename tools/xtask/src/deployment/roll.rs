@@ -36,7 +36,7 @@ echo '{}'
 /// How many of its orders take their time.
 const LONG: usize = 6;
 /// After so long whoever led has given the Lease back, and another has seen it.
-const GIVEN_BACK: Duration = Duration::from_secs(3);
+const GIVEN_BACK: Duration = Duration::from_secs(6);
 /// How many are ordered meanwhile, at most.
 const MEANWHILE: usize = 6;
 
