@@ -10,8 +10,8 @@
 mod acts;
 mod said;
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use agent::{Line, Order, Purpose, Sealed};
@@ -105,6 +105,7 @@ impl Kubelet {
             plays,
             ledger: Arc::clone(&ledger),
             logs: logs.clone(),
+            placed: Mutex::default(),
         });
         let mut tasks = JoinSet::new();
         tasks.spawn(node.follow());
@@ -143,6 +144,21 @@ struct Node {
     plays: Plays,
     ledger: Arc<Mutex<Ledger>>,
     logs: Logs,
+    /// The runs of which a pod has a node, and has not ended: no other of theirs gets one. Of pods that do not keep away
+    /// from each other, their uids.
+    placed: Mutex<HashSet<String>>,
+}
+
+/// That a pod has a node, until it has ended.
+struct Place<'n> {
+    node: &'n Node,
+    run: String,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.node.placed().remove(&self.run);
+    }
 }
 
 impl Node {
@@ -160,6 +176,12 @@ impl Node {
             while lives.try_join_next().is_some() {}
             let pod = match events.next().await {
                 Some(Ok(Event::Apply(pod) | Event::InitApply(pod))) => pod,
+                // By force.
+                Some(Ok(Event::Delete(pod))) => {
+                    let told = pod.metadata.uid.and_then(|uid| pods.get(&uid));
+                    told.into_iter().for_each(|it| it.send_modify(|word| word.goes = true));
+                    continue;
+                }
                 Some(Ok(_)) => continue,
                 _ => {
                     sleep(AGAIN).await;
@@ -208,6 +230,12 @@ impl Node {
         let order = order(pod)?;
         let image = image(pod).unwrap_or_default();
         let act = script(&order);
+        let affinity = pod.spec.as_ref()?.affinity.as_ref();
+        let keeps_apart = affinity.is_some_and(|it| it.pod_anti_affinity.is_some());
+        let place = if keeps_apart { &order.run } else { uid };
+        let Some(place) = self.place(place, &mut going).await else {
+            return self.remove(name).await;
+        };
         self.bind(name).await;
         if told(&mut going, act.begins).await {
             self.write(&order.run, |entry| entry.halted = true);
@@ -252,8 +280,23 @@ impl Node {
         let state = json!({"terminated": {"exitCode": code, "reason": reason, "message": message}});
         let phase = if code == 0 { "Succeeded" } else { "Failed" };
         self.say(name, CONTAINER, phase, &state).await;
+        drop(place);
         let _ = going.wait_for(|word| word.goes).await;
         self.remove(name).await
+    }
+
+    fn placed(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.placed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// As the scheduler does for a pod that keeps away from others of its run. `None` if it is to go first.
+    async fn place(&self, run: &str, going: &mut watch::Receiver<Word>) -> Option<Place<'_>> {
+        while !self.placed().insert(run.to_owned()) {
+            if told(going, AGAIN).await {
+                return None;
+            }
+        }
+        Some(Place { node: self, run: run.to_owned() })
     }
 
     /// Waits for the agent that the pod mounts, if it mounts one; whether it came before the pod was told to go.

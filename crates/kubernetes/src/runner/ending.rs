@@ -13,7 +13,7 @@ use super::manifest::{FENCED, RELEASED};
 use super::places::Right;
 use super::seen::{Fence, Presence, Seen, SeenJob, SeenPod};
 use super::stage::Stage;
-use super::standing::{Standing, why_to_fence};
+use super::standing::{Standing, is_open, why_to_fence};
 use super::{CHANGED, Shared};
 use crate::calls::{self, CallError, call, find, in_background, only};
 use crate::conditions::JobEnd;
@@ -29,8 +29,8 @@ const BEGUN: Duration = Duration::from_secs(10);
 const QUICK: Duration = Duration::from_secs(3);
 
 impl Shared {
-    /// A pod that somebody takes away is followed by another on servers before 1.29, which would do the work a
-    /// second time: the Job is fenced off before that one's broker has begun.
+    /// A pod that somebody takes away is followed by another on servers before 1.29, and one may be made too many on any:
+    /// that would do the work a second time. The Job is fenced off before that one's broker has begun.
     pub(super) fn guard(self: Arc<Self>, run: &RunName) {
         let seen = self.known.get(run);
         for pod in seconds(&seen, self.now_seconds()) {
@@ -77,19 +77,25 @@ impl Shared {
         }
     }
 
-    /// Fences off a run whose pod was taken away.
+    /// Fences off a run whose pod was taken away, or of which two may begin.
     pub(super) async fn fence_taken(&self, run: &RunName) -> Result<(), CallError> {
         let seen = self.known.get(run);
+        let Some(why) = why_to_fence(&seen, self.now_seconds()) else { return Ok(()) };
         // One that is removed by force holds its place no longer: no moment is to be lost on words.
         let by_force = seen.pods.first().is_some_and(was_forced);
-        let why = match seen.job {
+        let goes = match seen.job {
             Some(job) if !by_force => self.namespace_goes(&job.namespace).await,
             _ => None,
         };
-        let Some(known) = why_to_fence(&self.known.get(run), self.now_seconds()) else {
+        // It may have come to its end meanwhile; that its pods have changed changes nothing.
+        if !self.known.get(run).job.is_some_and(|job| is_open(&job, self.now_seconds())) {
             return Ok(());
+        }
+        let why = match (goes, why) {
+            (Some(goes), Fence::Lost(_)) => Fence::Lost(goes),
+            (_, why) => why,
         };
-        self.fence(run, &Fence::Lost(why.unwrap_or(known))).await
+        self.fence(run, &why).await
     }
 
     /// Says so if a namespace is being deleted, with all that is in it.
@@ -370,20 +376,18 @@ impl Shared {
 
 /// Whether a pod that has a node, and has not ended, was deleted without grace; others always are.
 pub(super) fn was_forced(pod: &SeenPod) -> bool {
-    let goes_on = matches!(pod.stage, Stage::Waiting(_) | Stage::Running);
-    goes_on && pod.node.is_some() && pod.deletion.is_some_and(|it| it.until == it.asked)
+    !pod.has_ended() && pod.node.is_some() && pod.deletion.is_some_and(|it| it.until == it.asked)
 }
 
-/// Pods that were made in the place of one that was taken away, have not begun, and may at any moment: one
-/// without a node waits for the first to be gone, and would be followed by another.
+/// Pods that were made in the place of one that was taken away, or beside one that has ended, have not begun, and may at
+/// any moment: one without a node waits for the first to be over, and would be followed by another.
 pub(super) fn seconds(seen: &Seen, now: i64) -> Vec<SeenPod> {
-    let lost = |job: &SeenJob| matches!(job.fenced, Some(Fence::Lost(_))) && job.released.is_none();
-    let closed = seen.job.as_ref().is_some_and(lost) || why_to_fence(seen, now).is_some();
-    let first = seen.pods.first().filter(|_| closed);
-    let leaves = first.is_some_and(|pod| pod.gone || pod.deletion.is_some());
-    let is_gone = first.is_some_and(|pod| pod.gone);
-    let others =
-        seen.pods.iter().skip(1).filter(move |pod| leaves && (is_gone || pod.node.is_some()));
+    let (Some(job), Some(first)) = (&seen.job, seen.pods.first()) else { return Vec::new() };
+    let is_lost = matches!(job.fenced, Some(Fence::Lost(_))) && job.released.is_none();
+    let is_closed = is_lost || why_to_fence(seen, now).is_some();
+    let is_over = first.has_ended() || (is_closed && first.gone);
+    let goes = is_closed && first.is_leaving();
+    let others = seen.pods.iter().skip(1).filter(|pod| is_over || (goes && pod.node.is_some()));
     others.filter(|pod| !pod.gone && matches!(pod.stage, Stage::Waiting(_))).cloned().collect()
 }
 

@@ -3,7 +3,7 @@
 use engine::names::RunName;
 use engine::record::Key;
 use k8s_openapi::api::batch::v1::{Job, JobCondition};
-use k8s_openapi::api::core::v1::{Event, Pod};
+use k8s_openapi::api::core::v1::{Event, Pod, PodAffinityTerm};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use osb::{BindingId, InstanceId};
 use serde::{Deserialize, Serialize};
@@ -21,10 +21,12 @@ use crate::warnings::{MOUNTS, Warned};
 #[derive(Debug, Clone, Default)]
 pub(super) struct Seen {
     pub(super) job: Option<SeenJob>,
-    /// The oldest first: the others stand in for it.
+    /// Those that have had a node before the others, and the oldest first: the others stand in for it.
     pub(super) pods: Vec<SeenPod>,
     /// The last.
     pub(super) warning: Option<Warning>,
+    /// The uids of pods that were left out, of which an answer may be late.
+    pub(super) left_out: Vec<String>,
 }
 
 /// Of a Job.
@@ -122,6 +124,10 @@ pub(super) struct SeenPod {
     /// In seconds since 1970.
     pub(super) created: i64,
     pub(super) node: Option<String>,
+    /// It has had a node, or may have one at any moment, as others of its run do not keep it from that: it may have begun.
+    pub(super) placed: bool,
+    /// A list was without it, and nothing else has said that it went, nor whether it had a node by then.
+    pub(super) missed: bool,
     /// If somebody asked for it to go.
     pub(super) deletion: Option<Deletion>,
     /// Why it is to be gone, where servers say so.
@@ -171,18 +177,24 @@ impl Seen {
         unneeded && self.pods.iter().all(|pod| pod.gone)
     }
 
-    /// Labels are anybody's to give: what is not of the run's Job is none of its pods.
+    /// Labels are anybody's to give: what is not of the run's Job is none of its pods. Nor is one that goes and never had
+    /// a node, where another is there: Kubernetes makes one too many if it had no answer as to the first.
     pub(super) fn leave_others_out(&mut self) {
         if let Some(job) = &self.job {
             self.pods.retain(|pod| pod.is_of(job));
         }
+        if self.pods.iter().any(|pod| !pod.is_leaving() && !pod.has_ended()) {
+            let goes = |pod: &SeenPod| pod.is_leaving() && !pod.placed && !pod.missed;
+            self.left_out
+                .extend(self.pods.iter().filter(|pod| goes(pod)).map(|pod| pod.uid.clone()));
+            self.pods.retain(|pod| !goes(pod));
+        }
+        self.pods.sort_by_key(|pod| (!pod.placed, pod.created, !pod.began));
     }
 
     /// Whether nothing more will be printed.
     pub(super) fn is_quiet(&self) -> bool {
-        let goes_on =
-            |pod: &SeenPod| !pod.gone && matches!(pod.stage, Stage::Waiting(_) | Stage::Running);
-        !self.pods.iter().any(goes_on)
+        self.pods.iter().all(|pod| pod.gone || pod.has_ended())
     }
 
     /// Whether its Job was there, and is not any more.
@@ -307,6 +319,7 @@ impl SeenPod {
             Deletion { asked: until.saturating_sub(grace), until }
         });
         let installed = is_installed(pod);
+        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
         Some(Self {
             run: RunName::parse(metadata.labels.as_ref()?.get(RUN)?)?,
             namespace: metadata.namespace.clone().unwrap_or_default(),
@@ -315,7 +328,9 @@ impl SeenPod {
             uid: metadata.uid.clone().unwrap_or_default(),
             job: job_of(metadata),
             created: metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second()),
-            node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()),
+            placed: node.is_some() || !is_kept_apart(pod),
+            missed: false,
+            node,
             deletion,
             leaving: pod.status.as_ref().and_then(leaving),
             silent: pod.status.as_ref().is_some_and(is_silent),
@@ -334,12 +349,22 @@ impl SeenPod {
         self.namespace == job.namespace && (job.uid.is_empty() || is_its())
     }
 
-    /// Takes what is newer, and keeps what may be forgotten: whose it is, that its broker began, what its
-    /// container left, why an image cannot be pulled.
+    /// Whether nothing of it goes on.
+    pub(super) fn has_ended(&self) -> bool {
+        !matches!(self.stage, Stage::Waiting(_) | Stage::Running)
+    }
+
+    /// Whether it goes, or is gone.
+    pub(super) fn is_leaving(&self) -> bool {
+        self.gone || self.deletion.is_some()
+    }
+
+    /// Takes what is newer, and keeps what may be forgotten: whose it is, that it had a node and its broker began, what
+    /// its container left, why an image cannot be pulled.
     pub(super) fn update(&mut self, newer: Self) {
-        let began = self.began || newer.began;
+        let (began, placed) = (self.began || newer.began, self.placed || newer.placed);
         let known = std::mem::replace(self, newer);
-        self.began = began;
+        (self.began, self.placed) = (began, placed);
         self.job = self.job.take().or(known.job);
         self.leaving = self.leaving.take().or(known.leaving);
         let keep = match (&known.stage, &self.stage) {
@@ -393,6 +418,17 @@ impl Warning {
     pub(super) fn of(&self, uid: &str) -> Option<Waits> {
         (self.uid == uid).then(|| self.waits.clone())
     }
+}
+
+/// Whether it waits while another pod of its run has a node.
+fn is_kept_apart(pod: &Pod) -> bool {
+    let affinity = pod.spec.as_ref().and_then(|spec| spec.affinity.as_ref());
+    let others = affinity.and_then(|it| it.pod_anti_affinity.as_ref());
+    let terms = others
+        .into_iter()
+        .flat_map(|it| it.required_during_scheduling_ignored_during_execution.iter().flatten());
+    let labels = |term: &PodAffinityTerm| term.label_selector.clone()?.match_labels;
+    terms.filter_map(labels).any(|labels| labels.contains_key(RUN))
 }
 
 /// The Job that a pod is of, as the API server has it: by its uid.

@@ -15,6 +15,13 @@ use crate::nodes::{self, MAKES, UNHEARD};
 const SILENCE: i64 = 60;
 /// How long Kubernetes may take to make a pod before that is worth telling, in seconds.
 const PATIENCE: i64 = 2;
+/// That two pods of a run have nodes, or may have.
+const TWO: &str = "Kubernetes made two pods for it, and both may have begun";
+/// That one of them went, and may have had a node.
+const MISSED: &str =
+    "Kubernetes made two pods for it, and one went while pods were not watched, and may have begun";
+/// That one was made for it though it has been told how it ended.
+const AFTER: &str = "Kubernetes made another pod for it, though one has ended";
 /// As the Job's controller says it a moment later.
 const OVER_TIME: &str = "Job was active longer than specified deadline";
 
@@ -70,7 +77,7 @@ impl Standing {
 /// Decides; `now` is in seconds since 1970, as is `back`: since when the API server answers. Before that nobody could
 /// make a pod, or say that one had begun or ended.
 pub(super) fn standing(seen: &Seen, start_timeout: Duration, now: i64, back: i64) -> Standing {
-    let Seen { job, pods, warning } = seen;
+    let Seen { job, pods, warning, .. } = seen;
     let Some(job) = job.as_ref().filter(|job| job.released.is_none()) else {
         return Standing::Absent;
     };
@@ -82,7 +89,7 @@ pub(super) fn standing(seen: &Seen, start_timeout: Duration, now: i64, back: i64
         return fenced(why, pods, alive);
     }
     if let Some(why) = why_to_fence(seen, now) {
-        return Standing::ToEnd(Fence::Lost(why));
+        return Standing::ToEnd(why);
     }
     if let Some(said) = job.over_time() {
         return over_time(said, pods, alive);
@@ -102,26 +109,40 @@ pub(super) fn standing(seen: &Seen, start_timeout: Duration, now: i64, back: i64
         Stage::Running if !alive => Standing::Lost(joined([unanswered(pods)])),
         Stage::Running => running(pod, job),
         Stage::NeverBegan(why) if !pod.began => Standing::NeverBegan(why.clone()),
-        // What its kubelet once said of its container it has forgotten.
         Stage::NeverBegan(_) if job.is_leaving() => Standing::Lost(gone(job)),
-        Stage::NeverBegan(_) => Standing::Lost(UNKNOWN.to_owned()),
-        Stage::Failed(why) => Standing::Lost(why.clone()),
-        Stage::Ended(end) => Standing::Lost(without_message(end)),
+        _ => Standing::Lost(without_report(pod)),
     }
 }
 
-/// Why the pods of a run have to be ended, because one was taken away: servers before 1.29 make another in
-/// its place, which would do the work a second time. Says so again until the Job is known to be fenced off.
-pub(super) fn why_to_fence(seen: &Seen, now: i64) -> Option<String> {
+/// Why the pods of a run have to be ended: one was taken away, and servers before 1.29 make another in its place, which
+/// would do the work a second time; or there are two, as a Job controller makes that had no answer, of which more than one
+/// may begin. Says so again until the Job is known to be fenced off.
+pub(super) fn why_to_fence(seen: &Seen, now: i64) -> Option<Fence> {
     let Seen { job, pods, .. } = seen;
-    let job = job.as_ref()?;
-    let closed = job.fenced.is_some() || job.released.is_some() || job.end.is_some();
-    // The Job's time is up: that is why its pods go.
-    if closed || job.is_leaving() || job.goes_over_time(now) {
+    if !job.as_ref().is_some_and(|job| is_open(job, now)) {
         return None;
     }
-    let one = pods.iter().any(|pod| pod.deletion.is_some() || pod.gone);
-    (one || pods.len() > 1).then(|| pod_words(pods))
+    let (first, second) = (pods.first()?, pods.get(1));
+    // The other waited for this one to be over.
+    if second.is_some() && first.has_ended() && !first.is_leaving() {
+        return Some(match &first.stage {
+            Stage::NeverBegan(why) if !first.began => Fence::Hopeless(why.clone()),
+            _ if reported(first).is_some() => Fence::Lost(AFTER.to_owned()),
+            _ => Fence::Lost(without_report(first)),
+        });
+    }
+    let mut leaving = pods.iter().filter(|pod| pod.is_leaving()).peekable();
+    if leaving.peek().is_some() {
+        let missed = second.is_some() && leaving.all(|pod| pod.missed && !pod.placed);
+        return Some(Fence::Lost(if missed { MISSED.to_owned() } else { pod_words(pods) }));
+    }
+    second.filter(|pod| pod.placed).map(|_| Fence::Lost(TWO.to_owned()))
+}
+
+/// Whether more pods may be made for it, and none goes because its time is up.
+pub(super) fn is_open(job: &SeenJob, now: i64) -> bool {
+    let closed = job.fenced.is_some() || job.released.is_some() || job.end.is_some();
+    !closed && !job.is_leaving() && !job.goes_over_time(now)
 }
 
 /// Who ended a run whose agent was told to end, and not by us.
@@ -149,7 +170,7 @@ pub(super) fn reported(pod: &SeenPod) -> Option<&End> {
 /// While the API server was away nobody could say that it had ended.
 fn is_alive(pod: &SeenPod, job: &SeenJob, now: i64, back: i64) -> bool {
     let over = job.until.is_some_and(|until| until.max(back).saturating_add(SILENCE) < now);
-    !pod.gone && !over && matches!(pod.stage, Stage::Running | Stage::Waiting(_))
+    !pod.gone && !over && !pod.has_ended()
 }
 
 /// A run that was ended goes on until its pods are gone: they may have an effect to the last.
@@ -251,6 +272,17 @@ fn gone(job: &SeenJob) -> String {
         None => "its pod is gone, and left no report",
     };
     what.to_owned()
+}
+
+/// How a pod has ended that left none.
+fn without_report(pod: &SeenPod) -> String {
+    match &pod.stage {
+        Stage::Ended(end) => without_message(end),
+        Stage::Failed(why) => why.clone(),
+        Stage::NeverBegan(why) if !pod.began => why.clone(),
+        // What its kubelet once said of its container it has forgotten.
+        _ => UNKNOWN.to_owned(),
+    }
 }
 
 fn without_message(end: &End) -> String {

@@ -119,13 +119,13 @@ impl Watched for SeenPod {
     }
 
     fn learn(self, seen: &mut Seen) {
+        if seen.left_out.contains(&self.uid) {
+            return;
+        }
         match seen.pods.iter_mut().find(|pod| pod.uid == self.uid) {
             Some(pod) if pod.version <= self.version => pod.update(self),
             Some(_) => {}
-            None => {
-                seen.pods.push(self);
-                seen.pods.sort_by_key(|pod| (pod.created, !pod.began));
-            }
+            None => seen.pods.push(self),
         }
     }
 
@@ -136,8 +136,12 @@ impl Watched for SeenPod {
     }
 
     fn keep(seen: &mut Seen, namespace: &str, uids: &[String]) {
-        let pods = seen.pods.iter_mut().filter(|pod| pod.namespace == namespace);
-        pods.for_each(|pod| pod.gone |= !uids.contains(&pod.uid));
+        let is_missing =
+            |pod: &&mut SeenPod| pod.namespace == namespace && !uids.contains(&pod.uid);
+        for pod in seen.pods.iter_mut().filter(is_missing) {
+            pod.missed |= !pod.gone;
+            pod.gone = true;
+        }
     }
 
     fn heard(shared: &Arc<Shared>, run: &RunName) {

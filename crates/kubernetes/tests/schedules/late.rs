@@ -1,4 +1,5 @@
-//! What the schedules meet by chance, each by itself: a leader that is held up, and work that goes on elsewhere.
+//! What the schedules meet by chance, each by itself: a leader that is held up, work that goes on elsewhere, and a pod
+//! too many.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -6,8 +7,9 @@ use std::time::Duration;
 
 use agent::Order;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::Event;
-use kube::api::{Api, ListParams};
+use k8s_openapi::api::core::v1::{Event, Pod};
+use kube::ResourceExt;
+use kube::api::{Api, ListParams, ObjectMeta, PostParams};
 use osb::InstanceId;
 use testkit::kubelet::{Act, End, Script, progress};
 use testkit::plane::ControlPlane;
@@ -115,4 +117,48 @@ async fn work_elsewhere_that_says_how_far_it_is_is_told_to_the_platform_and_make
     let warnings = ListParams::default().fields("type=Warning");
     let told: Vec<_> = events.list(&warnings).await.unwrap().items;
     assert!(told.is_empty(), "{told:#?}");
+}
+
+/// A Job controller that had no answer when it made a pod makes another, and takes one away when it has seen both.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_too_many_costs_a_run_nothing_and_has_it_begin_once() {
+    let plane = ControlPlane::start(&kubernetes::definitions()).unwrap();
+    let script = well(Duration::from_secs(4));
+    let (world, fleet) =
+        (World::new(&Place::of(&plane), "too-many", script).await, Fleet::default());
+    let world = Arc::new(world);
+    let replica = Replica::open(&world, character("it", Duration::ZERO)).await.unwrap();
+    serve(&fleet, &replica);
+    let mut user = user(&world, &fleet);
+    let token = user.provision("small", 0).await;
+    let pods: Api<Pod> = Api::namespaced(world.client.clone(), &world.namespace);
+    let of_runs = ListParams::default().labels("manciple.dev/run");
+    let is_provision = |pod: &Pod| pod.name_any().starts_with("provision-");
+    let begun =
+        |pod: &Pod| pod.status.as_ref().is_some_and(|it| it.phase.as_deref() == Some("Running"));
+    let mut another = until("it never begins", PATIENCE, async || {
+        let found = pods.list(&of_runs).await.unwrap().items;
+        found.iter().find(|pod| is_provision(pod) && begun(pod)).cloned().ok_or(found)
+    })
+    .await;
+    let name = format!("{}-too-many", another.name_any());
+    another.metadata = ObjectMeta {
+        name: Some(name.clone()),
+        labels: another.metadata.labels,
+        annotations: another.metadata.annotations,
+        owner_references: another.metadata.owner_references,
+        ..ObjectMeta::default()
+    };
+    another.spec.iter_mut().for_each(|spec| spec.node_name = None);
+    another.status = None;
+    pods.create(&PostParams::default(), &another).await.unwrap();
+    until("it stays", PATIENCE, async || match pods.get_opt(&name).await.unwrap() {
+        None => Ok(()),
+        Some(pod) => Err(pod),
+    })
+    .await;
+    let ended = user.ended(None, token, osb::Action::Provision).await;
+    let ledger = world.kubelet.ledger();
+    assert!(ended, "{ledger:?}");
+    assert!(ledger.values().all(|entry| entry.begun.len() == 1), "{ledger:?}");
 }

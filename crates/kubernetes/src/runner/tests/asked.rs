@@ -109,7 +109,8 @@ async fn a_report_is_read_from_the_log_of_the_pod_that_has_reported() {
     let message = ended_at(MADE).message.unwrap();
     let reported = pod("b", &of("Succeeded", &installed(), &ended(0, "Completed", &message)));
     let evicted = gone(pod("a", &json!({"phase": "Failed", "reason": "Evicted"})));
-    let seen = Seen { job: Some(job(&json!({}))), pods: vec![evicted, reported], warning: None };
+    let seen =
+        Seen { job: Some(job(&json!({}))), pods: vec![evicted, reported], ..Seen::default() };
     let (client, calls) = server(vec![("/pods/run-1-b/log", json!("nothing of ours"))]);
     let shared = runs(&client, &Set::at(MADE)).await;
     let state = shared.reported(&name, &seen, &ended_at(MADE)).await.unwrap();

@@ -109,7 +109,7 @@ pub(super) fn ended_at(second: i64) -> End {
 async fn a_log_that_does_not_come_is_given_up_after_a_while_unless_the_api_server_is_away() {
     let name = RunName::parse("run-1").unwrap();
     let job = job(&json!({}));
-    let seen = Seen { job: Some(job), pods: vec![pod("a", &running())], warning: None };
+    let seen = Seen { job: Some(job), pods: vec![pod("a", &running())], ..Seen::default() };
     let yet = "it has ended, and its report is in its pod's log: it does not come";
     let busy =
         "it has ended, and its report is in its pod's log: the API server has too much to do";

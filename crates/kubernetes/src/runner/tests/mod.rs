@@ -6,6 +6,7 @@ mod known;
 mod logs;
 mod manifests;
 mod pods;
+mod several;
 mod standings;
 mod states;
 

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::super::ending::seconds;
 use super::super::seen::{Fence, Presence, Seen, SeenJob, SeenPod, Warning};
 use super::super::standing::{Standing, standing};
 use super::kinds::{
@@ -12,7 +11,7 @@ use super::kinds::{
     silent, suspended, target, with_condition,
 };
 use super::status::{ended, failed, installed, installing, of, running, waiting, with};
-use super::{MADE, REPORT, deleted, gone, job, pod, warning};
+use super::{MADE, REPORT, deleted, gone, pod, warning};
 
 const START: Duration = Duration::from_secs(300);
 
@@ -52,7 +51,7 @@ fn case(name: &'static str, job: SeenJob, pods: Vec<SeenPod>) -> Case {
 
 fn check(cases: Vec<(Case, &str, &str)>) {
     for (Case { name, job, pods, warning, age }, expected, words) in cases {
-        let seen = Seen { job: Some(job), pods, warning };
+        let seen = Seen { job: Some(job), pods, warning, ..Seen::default() };
         let (stands, said) = stands(&seen, age);
         assert_eq!(stands, expected, "{name}: {said}");
         assert!(said.starts_with(words), "{name}: {said}");
@@ -151,13 +150,13 @@ fn while_the_api_server_was_away_nobody_could_begin() {
         ("a pod whose kubelet says that it runs", vec![pod("a", &running())], 400, 390, "runs"),
     ];
     for (name, pods, age, back, expected) in cases {
-        let seen = Seen { job: Some(made()), pods, warning: None };
+        let seen = Seen { job: Some(made()), pods, ..Seen::default() };
         assert_eq!(stands_since(&seen, age, MADE + back).0, expected, "{name}");
     }
     // Its deadline was in the outage: that it had ended before nobody could say.
     for (back, expected) in [(390, "runs"), (-MADE, "lost")] {
         let job = SeenJob { until: Some(MADE + 100), ..made() };
-        let seen = Seen { job: Some(job), pods: vec![pod("a", &running())], warning: None };
+        let seen = Seen { job: Some(job), pods: vec![pod("a", &running())], ..Seen::default() };
         assert_eq!(stands_since(&seen, 400, MADE + back).0, expected, "back after {back}");
     }
 }
@@ -475,34 +474,4 @@ fn warnings_that_say_nothing_are_passed_over() {
     known.update(warning("Pod", "a", "FailedMount", vague).unwrap());
     assert!(known.of("a").unwrap().why.contains("\"c\" not found"));
     assert_eq!(known.of("another"), None);
-}
-
-#[test]
-fn a_second_pod_is_taken_away_before_it_begins() {
-    let job = || job(&json!({}));
-    let fenced = |why| SeenJob { fenced: Some(why), ..job() };
-    let lost = || Fence::Lost("its pod was deleted".to_owned());
-    let (first, second) = (|| pod("a", &running()), || pod("b", &installing()));
-    let unplaced = || SeenPod { node: None, ..second() };
-    let released = SeenJob { released: Some(MADE), ..fenced(lost()) };
-    let cases = [
-        ("it waits for the first to be gone", job(), vec![deleted(first()), unplaced()], false),
-        ("a node may take it now", job(), vec![gone(first()), unplaced()], true),
-        ("the first is there", job(), vec![first(), second()], false),
-        ("the first goes", job(), vec![deleted(first()), second()], true),
-        ("the first is gone", job(), vec![gone(first()), second()], true),
-        ("the first never began", job(), vec![gone(second()), pod("c", &installing())], true),
-        ("there is no second", job(), vec![gone(first())], false),
-        ("it runs", job(), vec![gone(first()), pod("b", &running())], false),
-        ("it is gone", job(), vec![gone(first()), gone(second())], false),
-        ("fenced off", fenced(lost()), vec![gone(first()), second()], true),
-        ("cancelled", fenced(Fence::Cancelled), vec![gone(first()), second()], false),
-        ("released", released, vec![gone(first()), second()], false),
-    ];
-    for (name, job, pods, expected) in cases {
-        let seen = Seen { job: Some(job), pods, warning: None };
-        assert_eq!(!seconds(&seen, MADE + 20).is_empty(), expected, "{name}");
-    }
-    let unknown = Seen { job: None, pods: vec![gone(first()), second()], warning: None };
-    assert!(seconds(&unknown, MADE + 20).is_empty(), "whose it is, is not known");
 }
