@@ -30,21 +30,28 @@ const QUICK: Duration = Duration::from_secs(3);
 
 impl Shared {
     /// A pod that somebody takes away is followed by another on servers before 1.29, and one may be made too many on any:
-    /// that would do the work a second time. The Job is fenced off before that one's broker has begun.
+    /// if that could do the work a second time, the Job is fenced off before that one's broker has begun.
     pub(super) fn guard(self: Arc<Self>, run: &RunName) {
-        let seen = self.known.get(run);
-        for pod in seconds(&seen, self.now_seconds()) {
+        let (seen, now) = (self.known.get(run), self.now_seconds());
+        let why = why_to_fence(&seen, now);
+        // One without a node is followed by another until the Job is fenced off. Where one has ended that takes a call.
+        let waits = why.is_some() && seen.pods.first().is_some_and(SeenPod::has_ended);
+        let (late, at_once): (Vec<_>, Vec<_>) =
+            seconds(&seen, now).into_iter().partition(|pod| waits && pod.node.is_none());
+        for pod in at_once {
             let shared = Arc::clone(&self);
             tokio::spawn(async move { shared.strike(&pod).await });
         }
-        if why_to_fence(&seen, self.now_seconds()).is_some() {
-            let run = run.clone();
-            tokio::spawn(async move {
-                if let Err(error) = self.fence_taken(&run).await {
-                    tracing::warn!(%run, %error, "a second pod of a run may not be fenced off");
-                }
-            });
-        }
+        let Some(why) = why else { return };
+        let run = run.clone();
+        tokio::spawn(async move {
+            if let Err(error) = self.fence_off(&run, why).await {
+                tracing::warn!(%run, %error, "a second pod of a run may not be fenced off");
+            }
+            for pod in late {
+                self.strike(&pod).await;
+            }
+        });
     }
 
     /// The same of what a list was without, which may have been an old one: asked for before anything is done.
@@ -70,32 +77,31 @@ impl Shared {
     async fn strike(&self, pod: &SeenPod) {
         let params = only(Some(pod.uid.clone()), None).grace_period(0);
         match calls::delete(&self.pods(&pod.namespace), &pod.name, &params).await {
-            Ok(()) | Err(CallError::NotFound | CallError::Conflict) => {}
+            Ok(()) | Err(CallError::Conflict) => {}
+            // A watch may have missed it, and never say that it went.
+            Err(CallError::NotFound) => self.known.change(&pod.run, |seen| {
+                let its = seen.pods.iter_mut().filter(|it| it.uid == pod.uid);
+                its.for_each(SeenPod::miss);
+            }),
             Err(error) => {
                 tracing::warn!(run = %pod.run, %error, "a second pod of a run may begin");
             }
         }
     }
 
-    /// Fences off a run whose pod was taken away, or of which two may begin.
-    pub(super) async fn fence_taken(&self, run: &RunName) -> Result<(), CallError> {
+    /// Fences off a run; one whose pod was taken away, with what is known of its namespace.
+    pub(super) async fn fence_off(&self, run: &RunName, why: Fence) -> Result<(), CallError> {
         let seen = self.known.get(run);
-        let Some(why) = why_to_fence(&seen, self.now_seconds()) else { return Ok(()) };
         // One that is removed by force holds its place no longer: no moment is to be lost on words.
-        let by_force = seen.pods.first().is_some_and(was_forced);
-        let goes = match seen.job {
-            Some(job) if !by_force => self.namespace_goes(&job.namespace).await,
-            _ => None,
-        };
-        // It may have come to its end meanwhile; that its pods have changed changes nothing.
+        let is_taken = |pod: &SeenPod| pod.is_leaving() && !was_forced(pod);
+        let job = seen.job.filter(|_| seen.pods.first().is_some_and(is_taken));
+        let (Some(job), Fence::Lost(_)) = (job, &why) else { return self.fence(run, &why).await };
+        let goes = self.namespace_goes(&job.namespace).await;
+        // It may have come to its end meanwhile.
         if !self.known.get(run).job.is_some_and(|job| is_open(&job, self.now_seconds())) {
             return Ok(());
         }
-        let why = match (goes, why) {
-            (Some(goes), Fence::Lost(_)) => Fence::Lost(goes),
-            (_, why) => why,
-        };
-        self.fence(run, &why).await
+        self.fence(run, &goes.map_or(why, Fence::Lost)).await
     }
 
     /// Says so if a namespace is being deleted, with all that is in it.

@@ -168,11 +168,7 @@ impl Shared {
         }
         let standing = self.standing(seen);
         if let Standing::ToEnd(why) = &standing {
-            let fenced = match why {
-                Fence::Lost(_) => self.fence_taken(name).await,
-                why => self.fence(name, why).await,
-            };
-            match fenced {
+            match self.fence_off(name, why.clone()).await {
                 // Rights go with their namespace: then all of it is being ended.
                 Ok(()) | Err(CallError::Forbidden(_)) => {}
                 Err(error) => return Err(error),

@@ -21,7 +21,8 @@ use crate::warnings::{MOUNTS, Warned};
 #[derive(Debug, Clone, Default)]
 pub(super) struct Seen {
     pub(super) job: Option<SeenJob>,
-    /// Those that have had a node before the others, and the oldest first: the others stand in for it.
+    /// Those that have had a node before the others, of these those that have begun, and the oldest first: the others stand
+    /// in for it.
     pub(super) pods: Vec<SeenPod>,
     /// The last.
     pub(super) warning: Option<Warning>,
@@ -105,7 +106,7 @@ impl Periods {
 pub(super) enum Fence {
     /// Somebody asked for it.
     Cancelled,
-    /// Its pod was taken away.
+    /// Its pod was taken away, or another was made beside it.
     Lost(String),
     /// It would never have begun.
     Hopeless(String),
@@ -124,8 +125,9 @@ pub(super) struct SeenPod {
     /// In seconds since 1970.
     pub(super) created: i64,
     pub(super) node: Option<String>,
-    /// It has had a node, or may have one at any moment, as others of its run do not keep it from that: it may have begun.
-    pub(super) placed: bool,
+    /// The version at which it had a node, or might have one at any moment, as others of its run do not keep it from that:
+    /// it may have begun. `None`: it has had none.
+    pub(super) placed: Option<u64>,
     /// A list was without it, and nothing else has said that it went, nor whether it had a node by then.
     pub(super) missed: bool,
     /// If somebody asked for it to go.
@@ -183,13 +185,21 @@ impl Seen {
         if let Some(job) = &self.job {
             self.pods.retain(|pod| pod.is_of(job));
         }
-        if self.pods.iter().any(|pod| !pod.is_leaving() && !pod.has_ended()) {
-            let goes = |pod: &SeenPod| pod.is_leaving() && !pod.placed && !pod.missed;
-            self.left_out
-                .extend(self.pods.iter().filter(|pod| goes(pod)).map(|pod| pod.uid.clone()));
-            self.pods.retain(|pod| !goes(pod));
+        let intact = || self.pods.iter().filter(|pod| !pod.is_leaving() && !pod.has_ended());
+        if intact().next().is_some() {
+            // What had no node while another had one has had none since.
+            let held_since = intact().filter_map(|pod| pod.placed).min();
+            let was_held_off = |pod: &SeenPod| held_since.is_some_and(|since| since < pod.version);
+            let goes = |pod: &SeenPod| {
+                pod.is_leaving() && pod.placed.is_none() && (!pod.missed || was_held_off(pod))
+            };
+            let gone = self.pods.iter().filter(|pod| goes(pod)).map(|pod| pod.uid.clone());
+            self.left_out.extend(gone);
+            self.pods.retain(|pod| !self.left_out.contains(&pod.uid));
         }
-        self.pods.sort_by_key(|pod| (!pod.placed, pod.created, !pod.began));
+        self.pods.sort_by_key(|pod| {
+            (pod.placed.is_none(), !(pod.began || pod.has_ended()), pod.created)
+        });
     }
 
     /// Whether nothing more will be printed.
@@ -319,16 +329,17 @@ impl SeenPod {
             Deletion { asked: until.saturating_sub(grace), until }
         });
         let installed = is_installed(pod);
+        let version = version(metadata.resource_version.as_deref());
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
         Some(Self {
             run: RunName::parse(metadata.labels.as_ref()?.get(RUN)?)?,
             namespace: metadata.namespace.clone().unwrap_or_default(),
             name: metadata.name.clone()?,
-            version: version(metadata.resource_version.as_deref()),
+            version,
             uid: metadata.uid.clone().unwrap_or_default(),
             job: job_of(metadata),
             created: metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second()),
-            placed: node.is_some() || !is_kept_apart(pod),
+            placed: (node.is_some() || !is_kept_apart(pod)).then_some(version),
             missed: false,
             node,
             deletion,
@@ -349,6 +360,12 @@ impl SeenPod {
         self.namespace == job.namespace && (job.uid.is_empty() || is_its())
     }
 
+    /// It is not there, and nothing said how it went.
+    pub(super) fn miss(&mut self) {
+        self.missed |= !self.gone;
+        self.gone = true;
+    }
+
     /// Whether nothing of it goes on.
     pub(super) fn has_ended(&self) -> bool {
         !matches!(self.stage, Stage::Waiting(_) | Stage::Running)
@@ -362,7 +379,7 @@ impl SeenPod {
     /// Takes what is newer, and keeps what may be forgotten: whose it is, that it had a node and its broker began, what
     /// its container left, why an image cannot be pulled.
     pub(super) fn update(&mut self, newer: Self) {
-        let (began, placed) = (self.began || newer.began, self.placed || newer.placed);
+        let (began, placed) = (self.began || newer.began, self.placed.or(newer.placed));
         let known = std::mem::replace(self, newer);
         (self.began, self.placed) = (began, placed);
         self.job = self.job.take().or(known.job);

@@ -20,8 +20,8 @@ const TWO: &str = "Kubernetes made two pods for it, and both may have begun";
 /// That one of them went, and may have had a node.
 const MISSED: &str =
     "Kubernetes made two pods for it, and one went while pods were not watched, and may have begun";
-/// That one was made for it though it has been told how it ended.
-const AFTER: &str = "Kubernetes made another pod for it, though one has ended";
+/// That one of them has ended, and says itself how.
+const ENDED: &str = "Kubernetes made two pods for it, and one has ended";
 /// As the Job's controller says it a moment later.
 const OVER_TIME: &str = "Job was active longer than specified deadline";
 
@@ -127,16 +127,25 @@ pub(super) fn why_to_fence(seen: &Seen, now: i64) -> Option<Fence> {
     if second.is_some() && first.has_ended() && !first.is_leaving() {
         return Some(match &first.stage {
             Stage::NeverBegan(why) if !first.began => Fence::Hopeless(why.clone()),
-            _ if reported(first).is_some() => Fence::Lost(AFTER.to_owned()),
-            _ => Fence::Lost(without_report(first)),
+            _ if reported(first).is_none() => Fence::Lost(without_report(first)),
+            _ if first.leaving.is_some() => Fence::Lost(pod_words(pods)),
+            _ => Fence::Lost(ENDED.to_owned()),
         });
     }
-    let mut leaving = pods.iter().filter(|pod| pod.is_leaving()).peekable();
-    if leaving.peek().is_some() {
-        let missed = second.is_some() && leaving.all(|pod| pod.missed && !pod.placed);
-        return Some(Fence::Lost(if missed { MISSED.to_owned() } else { pod_words(pods) }));
-    }
-    second.filter(|pod| pod.placed).map(|_| Fence::Lost(TWO.to_owned()))
+    let leaving = || pods.iter().filter(|pod| pod.is_leaving());
+    let has_gone = leaving().next().is_some();
+    let is_missed = |pod: &SeenPod| pod.missed && pod.placed.is_none();
+    let words = if has_gone && second.is_some() && leaving().all(is_missed) {
+        MISSED.to_owned()
+    } else if leaving().any(|pod| pod.uid == first.uid || pod.created < first.created) {
+        pod_words(pods)
+    } else if has_gone || second?.placed.is_some() {
+        // The younger is the one too many.
+        TWO.to_owned()
+    } else {
+        return None;
+    };
+    Some(Fence::Lost(words))
 }
 
 /// Whether more pods may be made for it, and none goes because its time is up.
@@ -279,7 +288,6 @@ fn without_report(pod: &SeenPod) -> String {
     match &pod.stage {
         Stage::Ended(end) => without_message(end),
         Stage::Failed(why) => why.clone(),
-        Stage::NeverBegan(why) if !pod.began => why.clone(),
         // What its kubelet once said of its container it has forgotten.
         _ => UNKNOWN.to_owned(),
     }

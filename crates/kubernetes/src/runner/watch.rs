@@ -138,10 +138,7 @@ impl Watched for SeenPod {
     fn keep(seen: &mut Seen, namespace: &str, uids: &[String]) {
         let is_missing =
             |pod: &&mut SeenPod| pod.namespace == namespace && !uids.contains(&pod.uid);
-        for pod in seen.pods.iter_mut().filter(is_missing) {
-            pod.missed |= !pod.gone;
-            pod.gone = true;
-        }
+        seen.pods.iter_mut().filter(is_missing).for_each(SeenPod::miss);
     }
 
     fn heard(shared: &Arc<Shared>, run: &RunName) {
@@ -255,7 +252,10 @@ impl KnownRuns {
     /// to be looked at: of the first lists that is done at once for all.
     pub(super) fn finish<W: Watched>(&self, namespace: &str, uids: &[String]) -> Vec<RunName> {
         let mut table = self.lock();
-        table.runs.values_mut().for_each(|seen| W::keep(seen, namespace, uids));
+        for seen in table.runs.values_mut() {
+            W::keep(seen, namespace, uids);
+            seen.leave_others_out();
+        }
         table.runs.retain(|_, seen| !seen.is_over());
         drop(table);
         self.listed.send_if_modified(|listed| listed.insert((W::KIND, namespace.to_owned())));

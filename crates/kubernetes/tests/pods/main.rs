@@ -3,6 +3,8 @@
 mod silent;
 #[path = "../support/mod.rs"]
 mod support;
+#[path = "../support/twin.rs"]
+mod twin;
 mod unbegun;
 
 use std::sync::Arc;
@@ -191,6 +193,22 @@ async fn a_pod_that_is_evicted_is_lost_and_not_followed_by_another() {
     jobs.pods().evict(&pod, &EvictParams::default()).await.unwrap();
     until_lost(&*runner, &run.name, "its pod was").await;
     assert_stays(&jobs, &*runner, &run.name).await;
+    assert_eq!(jobs.effects(&run.work.instance_id), 1);
+}
+
+/// As a Job controller makes one that had no answer. Before 1.30 the scheduler keeps it away from the first; from then on
+/// both may have begun.
+#[tokio::test]
+async fn a_pod_too_many_costs_a_run_nothing_where_it_waits_for_the_first() {
+    let jobs = jobs().await;
+    let (runner, run) = begun(&jobs, "slow").await;
+    let pod = jobs.pods_of(&run.name).await.remove(0);
+    twin::come_and_go(&jobs.pods(), &pod, PATIENCE).await;
+    let affinity = pod.spec.and_then(|spec| spec.affinity);
+    match affinity.is_some_and(|it| it.pod_anti_affinity.is_some()) {
+        true => until_finished(&*runner, &run.name).await.map(drop).unwrap(),
+        false => until_lost(&*runner, &run.name, "Kubernetes made two pods for it").await,
+    }
     assert_eq!(jobs.effects(&run.work.instance_id), 1);
 }
 

@@ -9,7 +9,7 @@ use agent::Order;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::ResourceExt;
-use kube::api::{Api, ListParams, ObjectMeta, PostParams};
+use kube::api::{Api, ListParams};
 use osb::InstanceId;
 use testkit::kubelet::{Act, End, Script, progress};
 use testkit::plane::ControlPlane;
@@ -20,6 +20,7 @@ use crate::place::Place;
 use crate::platform::{Fleet, User};
 use crate::replica::{Character, Replica};
 use crate::script::question;
+use crate::twin;
 use crate::wait::until;
 use crate::world::{Sells, World, well};
 
@@ -136,27 +137,12 @@ async fn a_pod_too_many_costs_a_run_nothing_and_has_it_begin_once() {
     let is_provision = |pod: &Pod| pod.name_any().starts_with("provision-");
     let begun =
         |pod: &Pod| pod.status.as_ref().is_some_and(|it| it.phase.as_deref() == Some("Running"));
-    let mut another = until("it never begins", PATIENCE, async || {
+    let pod = until("it never begins", PATIENCE, async || {
         let found = pods.list(&of_runs).await.unwrap().items;
         found.iter().find(|pod| is_provision(pod) && begun(pod)).cloned().ok_or(found)
     })
     .await;
-    let name = format!("{}-too-many", another.name_any());
-    another.metadata = ObjectMeta {
-        name: Some(name.clone()),
-        labels: another.metadata.labels,
-        annotations: another.metadata.annotations,
-        owner_references: another.metadata.owner_references,
-        ..ObjectMeta::default()
-    };
-    another.spec.iter_mut().for_each(|spec| spec.node_name = None);
-    another.status = None;
-    pods.create(&PostParams::default(), &another).await.unwrap();
-    until("it stays", PATIENCE, async || match pods.get_opt(&name).await.unwrap() {
-        None => Ok(()),
-        Some(pod) => Err(pod),
-    })
-    .await;
+    twin::come_and_go(&pods, &pod, PATIENCE).await;
     let ended = user.ended(None, token, osb::Action::Provision).await;
     let ledger = world.kubelet.ledger();
     assert!(ended, "{ledger:?}");

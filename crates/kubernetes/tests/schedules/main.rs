@@ -22,6 +22,8 @@ mod skewed;
 mod stage;
 #[path = "../support/thief.rs"]
 mod thief;
+#[path = "../support/twin.rs"]
+mod twin;
 #[path = "../support/wait.rs"]
 mod wait;
 

@@ -39,7 +39,7 @@ fn server(there: Vec<(&'static str, Value)>) -> (Client, Arc<Mutex<Vec<String>>>
     (Client::new(service, "n"), calls)
 }
 
-/// From Kubernetes 1.30 on there is no second one.
+/// From Kubernetes 1.30 on none follows one that is deleted.
 #[tokio::test]
 async fn only_where_there_may_be_two_pods_of_a_run_are_they_kept_apart() {
     let name = RunName::parse("run-1").unwrap();

@@ -20,7 +20,7 @@ fn run() -> RunName {
 }
 
 fn nowhere(pod: SeenPod) -> SeenPod {
-    SeenPod { node: None, placed: false, ..pod }
+    SeenPod { node: None, placed: None, ..pod }
 }
 
 fn newer(pod: SeenPod) -> SeenPod {
@@ -93,9 +93,24 @@ fn one_too_many_costs_a_run_nothing() {
             Err(missed),
         ),
         (
-            "how the younger one went was not heard",
+            "how the younger one went was not heard, nor when the older one had a node",
             vec![Is(a()), Is(late()), Listed(&["a"])],
             Err(missed),
+        ),
+        (
+            "how the younger one went was not heard, which had none when the older one had a node",
+            vec![Is(a()), Is(second()), Listed(&["a"])],
+            Ok("a"),
+        ),
+        (
+            "the younger one was given a node as it was taken away",
+            vec![Is(a()), Is(late()), Is(deleted(newer(b())))],
+            Err("Kubernetes made two pods for it, and both may have begun"),
+        ),
+        (
+            "the older one had a node when the younger one had ended",
+            vec![Is(waits()), Is(pod("b", &killed())), Is(newer(pod("a", &installing())))],
+            Err(killed_says),
         ),
         (
             "the first is taken away",
@@ -158,7 +173,7 @@ fn one_that_has_ended_beside_another_has_the_job_fenced_off() {
     let late = || nowhere(pod("b", &installing()));
     let rejected = failed("OutOfcpu", "Pod Node didn't have enough resource: cpu");
     for (name, first, expected) in [
-        ("reported", reported(), "lost: Kubernetes made another pod for it, though one has ended"),
+        ("reported", reported(), "lost: Kubernetes made two pods for it, and one has ended"),
         ("killed", killed(), "lost: its container ended without a report"),
         ("rejected", rejected, "hopeless: "),
     ] {
@@ -186,7 +201,7 @@ fn one_without_a_node_may_begin_unless_it_keeps_away_from_others_of_its_run() {
         let mut pod = pod_object("a", &installing());
         pod["spec"] = json!({"containers": [], "affinity": affinity});
         let pod = SeenPod::of(&serde_json::from_value(pod).unwrap()).unwrap();
-        assert_eq!(pod.placed, may_begin, "{affinity}");
+        assert_eq!(pod.placed.is_some(), may_begin, "{affinity}");
     }
 }
 
