@@ -123,6 +123,13 @@ pub(super) fn why_to_fence(seen: &Seen, now: i64) -> Option<Fence> {
         return None;
     }
     let (first, second) = (pods.first()?, pods.get(1));
+    let leaving = || pods.iter().filter(|pod| pod.is_leaving());
+    // It had a node before the other, which was made in its place.
+    let was_before =
+        |pod: &SeenPod| pod.placed.is_some_and(|at| first.placed.is_none_or(|it| at < it));
+    if second.is_some() && leaving().any(was_before) {
+        return Some(Fence::Lost(pod_words(pods)));
+    }
     // The other waited for this one to be over.
     if second.is_some() && first.has_ended() && !first.is_leaving() {
         return Some(match &first.stage {
@@ -132,12 +139,11 @@ pub(super) fn why_to_fence(seen: &Seen, now: i64) -> Option<Fence> {
             _ => Fence::Lost(ENDED.to_owned()),
         });
     }
-    let leaving = || pods.iter().filter(|pod| pod.is_leaving());
     let has_gone = leaving().next().is_some();
     let is_missed = |pod: &SeenPod| pod.missed && pod.placed.is_none();
     let words = if has_gone && second.is_some() && leaving().all(is_missed) {
         MISSED.to_owned()
-    } else if leaving().any(|pod| pod.uid == first.uid || pod.created < first.created) {
+    } else if leaving().any(|pod| pod.uid == first.uid) {
         pod_words(pods)
     } else if has_gone || second?.placed.is_some() {
         // The younger is the one too many.

@@ -108,6 +108,16 @@ fn one_too_many_costs_a_run_nothing() {
             Err("Kubernetes made two pods for it, and both may have begun"),
         ),
         (
+            "the first was taken away before it began, and the one in its place has ended",
+            vec![
+                Is(pod("a", &installing())),
+                Is(deleted(newer(pod("a", &installing())))),
+                Is(SeenPod { version: 30, placed: Some(30), ..b() }),
+                Is(SeenPod { version: 31, placed: Some(31), ..pod("b", &killed()) }),
+            ],
+            Err(deleted_by_hand),
+        ),
+        (
             "the older one had a node when the younger one had ended",
             vec![Is(waits()), Is(pod("b", &killed())), Is(newer(pod("a", &installing())))],
             Err(killed_says),
