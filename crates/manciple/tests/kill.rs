@@ -117,9 +117,9 @@ fn schedule(seed: u64) -> (Vec<&'static str>, usize) {
             if point == "after-cancel" {
                 platform.think_better(&server);
             }
-            let is_over = |server: &mut Served| server.has_ended() || !platform.goes_on(server);
             if patient {
-                let _ = for_seconds(10, || is_over(&mut server).then_some(()));
+                let is_over = || (server.has_ended() || !platform.goes_on(&server)).then_some(());
+                let _ = for_seconds(10, is_over);
             }
             if server.has_ended() {
                 break;

@@ -122,16 +122,19 @@ pub(super) fn why_to_fence(seen: &Seen, now: i64) -> Option<Fence> {
     if !job.as_ref().is_some_and(|job| is_open(job, now)) {
         return None;
     }
-    let (first, second) = (pods.first()?, pods.get(1));
+    let first = pods.first()?;
+    let Some(second) = pods.get(1) else {
+        return first.is_leaving().then(|| Fence::Lost(pod_words(pods)));
+    };
     let leaving = || pods.iter().filter(|pod| pod.is_leaving());
     // It had a node before the other, which was made in its place.
     let was_before =
         |pod: &SeenPod| pod.placed.is_some_and(|at| first.placed.is_none_or(|it| at < it));
-    if second.is_some() && leaving().any(was_before) {
+    if leaving().any(was_before) {
         return Some(Fence::Lost(pod_words(pods)));
     }
     // The other waited for this one to be over.
-    if second.is_some() && first.has_ended() && !first.is_leaving() {
+    if first.has_ended() && !first.is_leaving() {
         return Some(match &first.stage {
             Stage::NeverBegan(why) if !first.began => Fence::Hopeless(why.clone()),
             _ if reported(first).is_none() => Fence::Lost(without_report(first)),
@@ -141,11 +144,11 @@ pub(super) fn why_to_fence(seen: &Seen, now: i64) -> Option<Fence> {
     }
     let has_gone = leaving().next().is_some();
     let is_missed = |pod: &SeenPod| pod.missed && pod.placed.is_none();
-    let words = if has_gone && second.is_some() && leaving().all(is_missed) {
+    let words = if has_gone && leaving().all(is_missed) {
         MISSED.to_owned()
-    } else if leaving().any(|pod| pod.uid == first.uid) {
+    } else if first.is_leaving() {
         pod_words(pods)
-    } else if has_gone || second?.placed.is_some() {
+    } else if has_gone || second.placed.is_some() {
         // The younger is the one too many.
         TWO.to_owned()
     } else {
