@@ -190,7 +190,7 @@ fn an_image_that_does_not_exist() {
 
 #[test]
 fn an_image_that_comes_to_nothing_in_the_time_that_a_start_has() {
-    let more = json!({"image": "manciple.test/none:1", "start_timeout": "4s"});
+    let more = json!({"image": "manciple.test/none:1", "start_timeout": "12s"});
     let place = Place::with(&more);
     place.order("p");
     place.fails("the image cannot be pulled");

@@ -28,7 +28,7 @@ async fn a_missing_image_is_named_and_the_run_can_be_cancelled() {
 async fn an_image_that_does_not_come_is_a_run_that_never_began() {
     let mut jobs = jobs().await;
     jobs.settings.image = "manciple.test/none:1".to_owned();
-    jobs.settings.start_timeout = Duration::from_secs(3);
+    jobs.settings.start_timeout = Duration::from_secs(12);
     let (runner, run) = started(&jobs, "succeeds").await;
     until_failed(&*runner, &run.name, Reason::NotStarted, "the image cannot be pulled").await;
     assert_stays(&jobs, &*runner, &run.name).await;
@@ -96,7 +96,7 @@ async fn a_quota_that_is_used_up_is_named_and_waited_for() {
 #[tokio::test]
 async fn a_quota_that_stays_used_up_is_a_run_that_never_began() {
     let mut jobs = jobs().await;
-    jobs.settings.start_timeout = Duration::from_secs(3);
+    jobs.settings.start_timeout = Duration::from_secs(12);
     let quotas: Api<ResourceQuota> = jobs.cluster.api();
     let quota = serde_json::from_value(
         json!({"metadata": {"name": "few"}, "spec": {"hard": {"pods": "0"}}}),
@@ -134,7 +134,7 @@ async fn a_secret_that_is_missing_is_named_and_waited_for() {
 async fn a_config_map_that_stays_missing_is_a_run_that_never_began() {
     let mut jobs = jobs().await;
     jobs.settings.config_map = Some("later".to_owned());
-    jobs.settings.start_timeout = Duration::from_secs(7);
+    jobs.settings.start_timeout = Duration::from_secs(20);
     let (runner, run) = started(&jobs, "succeeds").await;
     let words = r#"configmap "later" not found"#;
     until_failed(&*runner, &run.name, Reason::NotStarted, words).await;

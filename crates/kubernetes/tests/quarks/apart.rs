@@ -110,7 +110,7 @@ async fn a_run_that_waits_for_one_whose_job_is_deleted_begins_when_its_pods_have
 async fn a_run_that_waits_for_one_whose_time_is_up_begins_when_its_pods_have_ended() {
     let town = Town::new("apart-late").await;
     let mut late = slow("Queue");
-    late["template"]["spec"]["activeDeadlineSeconds"] = json!(5);
+    late["template"]["spec"]["activeDeadlineSeconds"] = json!(20);
     town.create("a", late).await;
     let first = until_it_works(&town, "a").await;
     town.trigger("a", "now").await;

@@ -60,7 +60,7 @@ async fn a_trigger_waits_for_what_comes_late_and_says_so() {
 async fn a_burst_of_changes_is_one_run_and_none_is_dropped() {
     let mut town = Town::still("burst").await;
     // Between two changes of one burst a busy machine may stand still.
-    town.settings.settle = Duration::from_millis(1500);
+    town.settings.settle = Duration::from_secs(4);
     town.start().await;
     town.config_map("config", "0").await;
     town.make_secret(secret("secret", "0")).await;
@@ -78,7 +78,8 @@ async fn a_burst_of_changes_is_one_run_and_none_is_dropped() {
     let run = town.ended("a", 2).await;
     assert_eq!(run["trigger"], "config-change");
     assert_eq!(town.data("seen").await["key"], "8", "the last of them");
-    sleep(Duration::from_secs(2)).await;
+    let longer = town.settings.settle + Duration::from_secs(1);
+    sleep(longer).await;
     assert_eq!(town.runs("a").await, 2);
     // One that comes during a run has another beside it: under `Queue` it is seen after it. The first takes its time.
     let slow = json!({"spec": {"concurrencyPolicy": "Queue", "template": {"spec": {"template": {"spec": {
@@ -96,7 +97,7 @@ async fn a_burst_of_changes_is_one_run_and_none_is_dropped() {
     town.until("a", "said to wait", waits).await;
     town.ended("a", 4).await;
     assert_eq!(town.data("seen").await["key"], "10");
-    sleep(Duration::from_secs(2)).await;
+    sleep(longer).await;
     assert_eq!(town.runs("a").await, 4);
 }
 
@@ -204,7 +205,8 @@ async fn a_template_that_refers_to_something_else_is_a_trigger_and_one_that_does
     assert_eq!(town.runs("a").await, 1, "it refers to what it referred to");
     with("echo another", "other").await;
     assert_eq!(town.ended("a", 2).await["trigger"], "config-change");
-    sleep(Duration::from_secs(2)).await;
+    let longer = town.settings.settle + Duration::from_secs(1);
+    sleep(longer).await;
     assert_eq!(town.runs("a").await, 2);
 }
 

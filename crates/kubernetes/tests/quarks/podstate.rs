@@ -1,6 +1,7 @@
 //! ExtendedJobs that run for pods, as their first releases did.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -160,17 +161,24 @@ async fn one_pod_that_becomes_ready_again_has_a_run_each_time() {
     town.start().await;
     town.create("a", runs_when("ready")).await;
     knows_pods(&town, "a").await;
-    let script =
-        "sleep 4; touch /tmp/ready; sleep 12; rm /tmp/ready; sleep 12; touch /tmp/ready; sleep 600";
-    let mut spec = pod(script);
-    spec["containers"][0]["readinessProbe"] = json!({
-        "exec": {"command": ["test", "-e", "/tmp/ready"]}, "periodSeconds": 1, "failureThreshold": 1,
+    // The node and this test share a machine.
+    let folder = tempfile::Builder::new().prefix("ready-").tempdir().unwrap();
+    let ready = folder.path().join("ready");
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mut spec = pod("sleep 600");
+    spec["volumes"] = json!([{"name": "folder", "hostPath": {"path": folder.path()}}]);
+    let container = &mut spec["containers"][0];
+    container["volumeMounts"] = json!([{"name": "folder", "mountPath": "/folder"}]);
+    container["readinessProbe"] = json!({
+        "exec": {"command": ["test", "-e", "/folder/ready"]},
+        "periodSeconds": 1, "timeoutSeconds": 30, "failureThreshold": 1,
     });
     let one = json!({"metadata": {"name": "web", "labels": {"app": "web"}}, "spec": spec});
     let one: Pod = serde_json::from_value(one).unwrap();
     made(&town, &one).await;
     runs(&town, "web").await;
     assert_eq!(town.get("a").await["status"]["lastRun"], Value::Null, "it runs, and is not ready");
+    std::fs::write(&ready, "").unwrap();
     let first = town.ended("a", 1).await;
     let is_ready = async || {
         let pod = town.cluster.api::<Pod>().get("web").await.unwrap();
@@ -178,8 +186,10 @@ async fn one_pod_that_becomes_ready_again_has_a_run_each_time() {
         conditions.iter().any(|it| it.type_ == "Ready" && it.status == "True")
     };
     let is_unready = async || if is_ready().await { Err("still") } else { Ok(()) };
+    std::fs::remove_file(&ready).unwrap();
     wait::until("it stays ready", PATIENCE, is_unready).await;
     assert_eq!(town.runs("a").await, 1, "it was ready once, and is not");
+    std::fs::write(&ready, "").unwrap();
     let second = town.ended("a", 2).await;
     assert!(is_ready().await, "it is again");
     settle().await;

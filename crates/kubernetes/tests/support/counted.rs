@@ -1,5 +1,6 @@
 //! An engine whose calls are counted.
 
+use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -16,6 +17,7 @@ use osb::{
     ProvisionRequest, Reply,
 };
 use serde_json::json;
+use tempfile::TempDir;
 
 use crate::calls::{Calls, LOOK};
 use crate::support::{self, Cluster, wait};
@@ -33,7 +35,7 @@ catalog) echo '{"services":[{"id":"s","name":"db","description":"d","bindable":t
     "instances_retrievable":true,"bindings_retrievable":true,
     "plans":[{"id":"p","name":"small","description":"d"},{"id":"slow","name":"slow","description":"d"}]}]}' ;;
 bind) echo '{"credentials":{"password":"planted"}}' ;;
-*) case "$*" in *slow*) sleep 2 ;; esac; echo '{}' ;;
+*) case "$*" in *slow*) touch /gate/begun; until [ -e /gate/go ]; do sleep 0.1; done ;; esac; echo '{}' ;;
 esac
 "#;
 
@@ -43,17 +45,18 @@ case $1 in
 catalog) echo '{"services":[{"id":"s","name":"db","description":"d","bindable":true,
     "plans":[{"id":"p","name":"small","description":"d"},{"id":"slow","name":"slow","description":"d"}]}],
     "jobs":{"version":2,"capabilities":["request-file"]}}' ;;
-*) case "$*" in *slow*) sleep 2 ;; esac; grep -q size "$OSB_REQUEST_FILE" && echo '{}' ;;
+*) case "$*" in *slow*) touch /gate/begun; until [ -e /gate/go ]; do sleep 0.1; done ;; esac
+    grep -q size "$OSB_REQUEST_FILE" && echo '{}' ;;
 esac
 "#;
 
-/// Says how far it is, and is at it for long enough to be heard.
+/// Says how far it is, and is at it until it was heard.
 pub(crate) const BROKER_TELLS: &str = r#"#!/bin/sh
 case $1 in
 catalog) echo '{"services":[{"id":"s","name":"db","description":"d","bindable":true,
     "plans":[{"id":"p","name":"small","description":"d"}]}],
     "jobs":{"version":2,"capabilities":["progress"]}}' ;;
-*) echo half >"$OSB_PROGRESS_FILE"; sleep 4; echo '{}' ;;
+*) echo half >"$OSB_PROGRESS_FILE"; touch /gate/begun; until [ -e /gate/go ]; do sleep 0.1; done; echo '{}' ;;
 esac
 "#;
 
@@ -88,6 +91,8 @@ pub(crate) struct Counted {
     pub(crate) calls: Calls,
     pub(crate) clock: Arc<Still>,
     pub(crate) cluster: Cluster,
+    /// The node and this test share it: a broker says there that it has begun, and waits there until it may go on.
+    gate: TempDir,
     /// When it was last asked what was spent.
     since: Mutex<Instant>,
 }
@@ -134,9 +139,17 @@ impl Counted {
             JobSettings::new(&cluster.namespace, "budget", image, support::packed_agent());
         // Else it comes a minute later.
         jobs.linger = Duration::ZERO;
+        let gate = tempfile::Builder::new().prefix("gate-").tempdir().unwrap();
+        std::fs::set_permissions(gate.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
         jobs.pod = serde_json::from_value(json!({
-            "volumes": [{"name": "script", "configMap": {"name": "script", "defaultMode": 0o555}}],
-            "volumeMounts": [{"name": "script", "mountPath": "/bin/broker", "subPath": "broker"}],
+            "volumes": [
+                {"name": "script", "configMap": {"name": "script", "defaultMode": 0o555}},
+                {"name": "gate", "hostPath": {"path": gate.path()}},
+            ],
+            "volumeMounts": [
+                {"name": "script", "mountPath": "/bin/broker", "subPath": "broker"},
+                {"name": "gate", "mountPath": "/gate"},
+            ],
         }))
         .unwrap();
         let runner = JobRunner::open(client, jobs).await.unwrap();
@@ -150,7 +163,21 @@ impl Counted {
         };
         let engine =
             Engine::new(Policy { broker: "budget".to_owned(), ..Policy::default() }, ports);
-        Self { engine, store, calls, clock, cluster, since: Mutex::new(Instant::now()) }
+        Self { engine, store, calls, clock, cluster, gate, since: Mutex::new(Instant::now()) }
+    }
+
+    /// Lets more than the two seconds pass after which it is written that a run has begun, once a broker has: while its
+    /// pod waits to, why it does may be written too (decision 0025).
+    pub(crate) async fn last(&self) {
+        let has_begun =
+            async || if self.gate.path().join("begun").exists() { Ok(()) } else { Err("not") };
+        wait::until("no broker begins", PATIENCE, has_begun).await;
+        self.clock.0.fetch_add(3000, Ordering::Relaxed);
+    }
+
+    /// Lets brokers go on.
+    pub(crate) fn go_on(&self) {
+        std::fs::write(self.gate.path().join("go"), "").unwrap();
     }
 
     /// What was called since, so much or more, in the order of names: calls that go at once come in any order.

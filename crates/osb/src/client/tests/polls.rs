@@ -126,11 +126,11 @@ async fn retry_after_goes_before_the_interval() {
             started.elapsed()
         }
     };
-    let asked = state("in progress").header("retry-after", "1");
-    assert!(wait(vec![asked, state("succeeded")]).await >= Duration::from_secs(1));
-    let asked = Answer::raw(503, "").header("retry-after", "1");
-    assert!(wait(vec![asked, state("succeeded")]).await >= Duration::from_secs(1));
-    assert!(wait(vec![state("in progress"), state("succeeded")]).await < Duration::from_secs(1));
+    let asked = state("in progress").header("retry-after", "2");
+    assert!(wait(vec![asked, state("succeeded")]).await >= Duration::from_secs(2));
+    let asked = Answer::raw(503, "").header("retry-after", "2");
+    assert!(wait(vec![asked, state("succeeded")]).await >= Duration::from_secs(2));
+    assert!(wait(vec![state("in progress"), state("succeeded")]).await < Duration::from_secs(2));
 }
 
 #[tokio::test]
