@@ -8,6 +8,8 @@
 //! a Lease prevents: one that is killed between an object that nothing owns and the look at an instance that is gone by
 //! then may leave that object.
 
+#[path = "../support/led.rs"]
+mod led;
 #[path = "../support/seeds.rs"]
 mod seeds;
 

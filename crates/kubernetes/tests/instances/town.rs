@@ -19,9 +19,10 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
+use crate::led::until_led;
 use crate::seeds::Sum;
 
-/// For how long things go wrong.
+/// For how long things go wrong, from when somebody leads.
 const WRONG: Duration = Duration::from_secs(6);
 /// How long all may take to come to its end, once all is well. A call that was not answered may take effect for a
 /// minute, and a removal waits for that.
@@ -97,6 +98,7 @@ pub(crate) async fn schedule(kubeconfig: PathBuf, seed: u64) -> Tally {
         let (town, random) = (Arc::clone(&town), random.part(number));
         replicas.spawn(replica(town, number, random, calm.subscribe()));
     }
+    until_led(&town.client, &town.namespace).await;
     let orders = orders(&town, random.part(100)).await;
     calm.send_replace(true);
     let mut tally = Tally::default();

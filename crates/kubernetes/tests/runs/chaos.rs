@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
+use crate::led::until_led;
 use crate::outage::Outage;
 use crate::place::Place;
 use crate::shape::output_of;
@@ -21,7 +22,7 @@ use crate::town::{Town, controller_whose_clock_is};
 use crate::truth::{Conditions, Tally, check};
 use crate::users::{EXTENDED, HANGING, User, leads_twice};
 
-/// For how long things go wrong.
+/// For how long things go wrong, from when somebody leads.
 const WRONG: Duration = Duration::from_secs(6);
 const REPLICAS: usize = 2;
 /// How many go on for ever at most.
@@ -90,7 +91,10 @@ pub(crate) async fn schedule(place: Place, seed: u64, outage: Option<Arc<Outage>
         users.spawn(user.run());
     }
     let mut ended = Vec::new();
-    let calm = sleep(WRONG);
+    let calm = async {
+        until_led(&town.client, &town.namespace).await;
+        sleep(WRONG).await;
+    };
     tokio::pin!(calm);
     loop {
         tokio::select! {

@@ -9,6 +9,8 @@
 
 #[path = "../support/deaths.rs"]
 mod deaths_at;
+#[path = "../support/led.rs"]
+mod led;
 #[path = "../support/outage.rs"]
 mod outage;
 #[path = "../support/place.rs"]

@@ -23,6 +23,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::brokers;
 use crate::kept;
+use crate::led::until_led;
 use crate::outage::Outage;
 use crate::pauses;
 use crate::place::Place;
@@ -35,7 +36,7 @@ use crate::world::{BROKER, Sells, World, policy};
 
 use crate::seeds::Sum;
 
-/// For how long things go wrong.
+/// For how long things go wrong, from when somebody leads.
 const WRONG: Duration = Duration::from_secs(6);
 /// How long what is left over may take to go, once all is well. A question for a catalog that nobody waits for any more
 /// goes after its time, and the garbage collector takes its pod: a minute later where the API server was away. What was
@@ -251,7 +252,10 @@ pub(crate) async fn schedule(place: Place, seed: u64, manner: Manner) -> Tally {
     });
     let mut users = users(&world, &fleet, &random, manner.by_hand);
     let mut ended = Vec::new();
-    let calm = sleep(WRONG);
+    let calm = async {
+        until_led(&world.client, &world.namespace).await;
+        sleep(WRONG).await;
+    };
     tokio::pin!(calm);
     loop {
         tokio::select! {
