@@ -4,6 +4,8 @@
 mod calls;
 #[path = "support/counted.rs"]
 mod counted;
+#[path = "support/gate.rs"]
+mod gate;
 #[path = "support/served.rs"]
 mod served;
 mod support;
@@ -41,7 +43,7 @@ async fn calls_are_as_promised() {
     let (service_id, plan_id) = (ServiceId::new("s").unwrap(), PlanId::new("p").unwrap());
     counted.spent(0).await;
 
-    let begun = engine.provision(&call(), &instance, request()).await.unwrap();
+    let begun = counted.orders(engine.provision(&call(), &instance, request())).await;
     settled(engine, &instance, &token(begun)).await;
     assert_eq!(
         counted.spent(5).await,
@@ -58,7 +60,7 @@ async fn calls_are_as_promised() {
     engine.instance(&call(), &instance).await.unwrap();
     assert_eq!(counted.spent(0).await, [] as [&str; 0], "GET of an instance, and last_operation");
 
-    let begun = engine.bind(&call(), &instance, &binding, bind_request()).await.unwrap();
+    let begun = counted.orders(engine.bind(&call(), &instance, &binding, bind_request())).await;
     settled_binding(engine, &instance, &binding, &token(begun)).await;
     let bound = counted.spent(7).await;
     engine.binding(&call(), &instance, &binding).await.unwrap();
@@ -133,7 +135,7 @@ async fn a_file_of_parameters_costs_a_secret_more() {
     let counted = Counted::new(BROKER_V2).await;
     counted.spent(0).await;
     let instance = InstanceId::new("i").unwrap();
-    let begun = counted.engine.provision(&call(), &instance, request()).await.unwrap();
+    let begun = counted.orders(counted.engine.provision(&call(), &instance, request())).await;
     settled(&counted.engine, &instance, &token(begun)).await;
     assert_eq!(
         counted.spent(7).await,
@@ -188,10 +190,10 @@ async fn a_run_that_lasts_for_more_than_two_seconds_costs_a_write_more() {
         counted.spent(0).await;
         let instance = InstanceId::new("i").unwrap();
         let request = ProvisionRequest { plan_id: PlanId::new("slow").unwrap(), ..request() };
-        let begun = counted.engine.provision(&call(), &instance, request).await.unwrap();
+        let begun = counted.orders(counted.engine.provision(&call(), &instance, request)).await;
         counted.last().await;
         let mut calls = counted.spent(expected.len() - cleaned - 1).await;
-        counted.go_on();
+        counted.gate.open();
         settled(&counted.engine, &instance, &token(begun)).await;
         calls.extend(counted.spent(cleaned + 1).await);
         calls.sort();
@@ -206,10 +208,10 @@ async fn what_a_broker_says_of_how_far_it_is_costs_a_write_and_its_log_is_follow
     let counted = Counted::new(BROKER_TELLS).await;
     counted.spent(0).await;
     let instance = InstanceId::new("i").unwrap();
-    let begun = counted.engine.provision(&call(), &instance, request()).await.unwrap();
+    let begun = counted.orders(counted.engine.provision(&call(), &instance, request())).await;
     counted.last().await;
     let mut calls = counted.spent(6).await;
-    counted.go_on();
+    counted.gate.open();
     settled(&counted.engine, &instance, &token(begun)).await;
     calls.extend(counted.spent(2).await);
     calls.sort();
@@ -235,7 +237,7 @@ async fn what_a_broker_says_of_how_far_it_is_costs_a_write_and_its_log_is_follow
 async fn an_update_costs_the_writes_of_a_bind_and_looks_for_bindings() {
     let counted = Counted::new(BROKER_UPDATES).await;
     let instance = InstanceId::new("i").unwrap();
-    let made = counted.engine.provision(&call(), &instance, request()).await.unwrap();
+    let made = counted.orders(counted.engine.provision(&call(), &instance, request())).await;
     settled(&counted.engine, &instance, &token(made)).await;
     counted.spent(5).await;
     let update: UpdateRequest =

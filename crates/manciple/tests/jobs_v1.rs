@@ -58,7 +58,8 @@ fn environment(site: &Site, subcommand: &str) -> BTreeMap<String, String> {
 
 #[test]
 fn it_is_given_the_seeds_flags_and_environment_and_nothing_else() {
-    let site = site();
+    let mut site = site();
+    site.settings = site.settings.replace("provision: 3s", "provision: 60s");
     let mut command = site.command();
     command.env("AWS_SECRET_ACCESS_KEY", "the server's own").env("OSB_ATTEMPT", "9");
     let server = support::Served::start(&mut command).unwrap();

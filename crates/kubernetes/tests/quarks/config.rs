@@ -1,10 +1,13 @@
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::beyond::events;
-use super::harness::{Town, pod, spec};
+use super::gate::{Gate, WAITS};
+use super::harness::{PATIENCE, Town, before, pod, spec};
+use super::support::wait;
 
 /// Leaves what it sees of `config`.
 const SEES: &str = r#"echo "{\"key\": \"$key\"}" > /mnt/quarks/o.json"#;
@@ -81,12 +84,14 @@ async fn a_burst_of_changes_is_one_run_and_none_is_dropped() {
     let longer = town.settings.settle + Duration::from_secs(1);
     sleep(longer).await;
     assert_eq!(town.runs("a").await, 2);
-    // One that comes during a run has another beside it: under `Queue` it is seen after it. The first takes its time.
+    // One that comes during a run has another beside it: under `Queue` it is seen after it.
+    let gate = Gate::new();
     let slow = json!({"spec": {"concurrencyPolicy": "Queue", "template": {"spec": {"template": {"spec": {
         "containers": [{
-            "name": "c", "image": testkit::cluster::SHELL_IMAGE, "command": ["sh", "-c", format!("sleep 5; {SEES}")],
-            "envFrom": [{"configMapRef": {"name": "config"}}],
+            "name": "c", "image": testkit::cluster::SHELL_IMAGE, "command": ["sh", "-c", format!("{WAITS}; {SEES}")],
+            "envFrom": [{"configMapRef": {"name": "config"}}], "volumeMounts": [Gate::mount()],
         }],
+        "volumes": [gate.volume()],
     }}}}}});
     town.patch("a", slow).await;
     town.config_map("config", "9").await;
@@ -95,6 +100,7 @@ async fn a_burst_of_changes_is_one_run_and_none_is_dropped() {
     town.config_map("config", "10").await;
     let waits = |it: &Value| it["status"].to_string().contains("it waits for the end of run 3");
     town.until("a", "said to wait", waits).await;
+    gate.open();
     town.ended("a", 4).await;
     assert_eq!(town.data("seen").await["key"], "10");
     sleep(longer).await;
@@ -246,17 +252,22 @@ async fn d9_d11_a_restart_runs_for_what_has_changed_meanwhile_and_for_nothing_el
 
 #[tokio::test(flavor = "multi_thread")]
 async fn d7_d8_d10_what_happens_while_nobody_looks_is_not_lost() {
-    let mut town = Town::new("away").await;
-    town.create("ends", spec("once", &pod("sleep 2"))).await;
+    let (mut town, gate) = (Town::new("away").await, Gate::new());
+    town.create("ends", spec("once", &before(&gate, pod(WAITS)))).await;
     town.until("ends", "triggered", |it| it["spec"]["trigger"]["strategy"] == "done").await;
-    while town.batch_jobs().await.is_empty() {
-        sleep(Duration::from_millis(50)).await;
-    }
+    town.one_runs("ends").await;
     town.kill();
+    gate.open();
     town.create("once", spec("once", &pod("true"))).await;
     town.create("errand", spec("manual", &pod("true"))).await;
     town.trigger("errand", "now").await;
-    sleep(Duration::from_secs(5)).await;
+    let is_over =
+        |pod: &Pod| pod.status.as_ref().is_some_and(|it| it.phase.as_deref() == Some("Succeeded"));
+    wait::until("its pod does not end", PATIENCE, async || {
+        let pods = town.pods().await;
+        if pods.iter().all(is_over) { Ok(()) } else { Err(pods) }
+    })
+    .await;
     town.start().await;
     for name in ["ends", "once", "errand"] {
         assert_eq!(town.ended(name, 1).await["succeeded"], true, "{name}");

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use kube::client::Body;
 use kubernetes::quarks::Counts;
 
-use super::harness::{PATIENCE, Town, pod, spec};
+use super::gate::{Gate, WAITS};
+use super::harness::{PATIENCE, Town, before, pod, spec};
 use super::support::wait;
 
 /// Waits until it is counted so.
@@ -27,9 +28,11 @@ async fn runs_are_counted_as_they_begin_and_end_and_not_again_after_a_restart() 
     assert_eq!(town.counts(), NONE);
     town.create("idle", spec("manual", &pod("true"))).await;
     counted(&town, Counts { known: 1, ..NONE }).await;
-    town.create("good", spec("once", &pod("sleep 3"))).await;
-    town.create("bad", spec("once", &pod("sleep 3; exit 1"))).await;
+    let gate = Gate::new();
+    town.create("good", spec("once", &before(&gate, pod(WAITS)))).await;
+    town.create("bad", spec("once", &before(&gate, pod(&format!("{WAITS}; exit 1"))))).await;
     counted(&town, Counts { known: 3, going: 2, started: 2, ..NONE }).await;
+    gate.open();
     town.ended("good", 1).await;
     town.ended("bad", 1).await;
     counted(&town, Counts { known: 3, started: 2, succeeded: 1, failed: 1, ..NONE }).await;

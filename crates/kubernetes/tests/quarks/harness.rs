@@ -12,6 +12,7 @@ use kubernetes::{Client, Lead};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
+use super::gate::Gate;
 use super::support::{Cluster, packed_agent, wait};
 
 /// The longest that anything here takes on a busy machine.
@@ -290,6 +291,13 @@ pub(crate) fn pod(script: &str) -> Value {
             "args": ["-c", script],
         }],
     })
+}
+
+/// This, and its one container has this gate to wait at.
+pub(crate) fn before(gate: &Gate, mut pod: Value) -> Value {
+    pod["volumes"] = json!([gate.volume()]);
+    pod["containers"][0]["volumeMounts"] = json!([Gate::mount()]);
+    pod
 }
 
 /// A spec whose Job runs this pod, once for each trigger.

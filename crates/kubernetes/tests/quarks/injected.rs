@@ -4,7 +4,8 @@ use k8s_openapi::api::batch::v1::Job;
 use kube::client::Body;
 use serde_json::{Value, json};
 
-use super::harness::{PATIENCE, Town, pod, spec};
+use super::gate::{Gate, WAITS};
+use super::harness::{PATIENCE, Town, before, pod, spec};
 use super::support::wait;
 
 /// A client by which each Job is made with a further container in its pods, which runs this.
@@ -38,6 +39,14 @@ pub(crate) fn makes(name: &str, script: &str) -> Value {
     spec["output"] = json!({
         "outputMap": {"c": {"o.json": {"name": name}}}, "writeOnFailure": true,
     });
+    spec
+}
+
+/// The same, and then it waits at this gate.
+fn makes_before(gate: &Gate, name: &str) -> Value {
+    let mut spec = makes(name, WAITS);
+    let pod = &mut spec["template"]["spec"]["template"]["spec"];
+    *pod = before(gate, pod.take());
     spec
 }
 
@@ -94,11 +103,13 @@ async fn what_was_put_into_a_pod_and_fails_fails_no_run_that_did_its_work() {
         if !wraps {
             continue;
         }
-        let mut late = makes("late", "sleep 6");
+        let gate = Gate::new();
+        let mut late = makes_before(&gate, "late");
         late["output"].as_object_mut().unwrap().remove("writeOnFailure");
         town.create("late", late).await;
         town.one_runs("late").await;
         town.kill();
+        gate.open();
         let is_over = |it: &Job| {
             let status = it.status.as_ref();
             let is_its = it.metadata.name.as_ref().is_some_and(|it| it.starts_with("late-"));
@@ -120,11 +131,13 @@ async fn what_was_put_into_a_pod_and_fails_fails_no_run_that_did_its_work() {
 async fn what_kubernetes_tries_again_though_the_work_is_done_does_not_go_on_after_the_run() {
     let mut town = Town::still("tried-again").await;
     town.start_with(injecting(&town, "exit 1")).await;
-    let mut spec = makes("a", "sleep 8");
+    let gate = Gate::new();
+    let mut spec = makes_before(&gate, "a");
     spec["template"]["spec"]["backoffLimit"] = json!(2);
     town.create("a", spec).await;
     town.one_runs("a").await;
     town.kill();
+    gate.open();
     wait::until("Kubernetes does not try again", PATIENCE, async || {
         let pods = town.pods().await;
         if pods.len() < 2 { Err(pods) } else { Ok(()) }

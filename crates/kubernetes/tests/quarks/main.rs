@@ -2,6 +2,8 @@
 
 #[path = "../support/calls.rs"]
 mod calls;
+#[path = "../support/gate.rs"]
+mod gate;
 #[path = "../support/hook.rs"]
 mod hook;
 #[path = "../support/mod.rs"]

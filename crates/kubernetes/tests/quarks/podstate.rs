@@ -1,7 +1,6 @@
 //! ExtendedJobs that run for pods, as their first releases did.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -10,7 +9,8 @@ use kubernetes::quarks::Dialect;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use super::harness::{PATIENCE, Town, pod};
+use super::gate::Gate;
+use super::harness::{PATIENCE, Town, before, pod};
 use super::names::{knows_pods, made};
 use super::support::wait;
 
@@ -161,16 +161,10 @@ async fn one_pod_that_becomes_ready_again_has_a_run_each_time() {
     town.start().await;
     town.create("a", runs_when("ready")).await;
     knows_pods(&town, "a").await;
-    // The node and this test share a machine.
-    let folder = tempfile::Builder::new().prefix("ready-").tempdir().unwrap();
-    let ready = folder.path().join("ready");
-    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
-    let mut spec = pod("sleep 600");
-    spec["volumes"] = json!([{"name": "folder", "hostPath": {"path": folder.path()}}]);
-    let container = &mut spec["containers"][0];
-    container["volumeMounts"] = json!([{"name": "folder", "mountPath": "/folder"}]);
-    container["readinessProbe"] = json!({
-        "exec": {"command": ["test", "-e", "/folder/ready"]},
+    let gate = Gate::new();
+    let mut spec = before(&gate, pod("sleep 600"));
+    spec["containers"][0]["readinessProbe"] = json!({
+        "exec": {"command": ["test", "-e", "/gate/open"]},
         "periodSeconds": 1, "timeoutSeconds": 30, "failureThreshold": 1,
     });
     let one = json!({"metadata": {"name": "web", "labels": {"app": "web"}}, "spec": spec});
@@ -178,7 +172,7 @@ async fn one_pod_that_becomes_ready_again_has_a_run_each_time() {
     made(&town, &one).await;
     runs(&town, "web").await;
     assert_eq!(town.get("a").await["status"]["lastRun"], Value::Null, "it runs, and is not ready");
-    std::fs::write(&ready, "").unwrap();
+    gate.open();
     let first = town.ended("a", 1).await;
     let is_ready = async || {
         let pod = town.cluster.api::<Pod>().get("web").await.unwrap();
@@ -186,10 +180,10 @@ async fn one_pod_that_becomes_ready_again_has_a_run_each_time() {
         conditions.iter().any(|it| it.type_ == "Ready" && it.status == "True")
     };
     let is_unready = async || if is_ready().await { Err("still") } else { Ok(()) };
-    std::fs::remove_file(&ready).unwrap();
+    gate.shut();
     wait::until("it stays ready", PATIENCE, is_unready).await;
     assert_eq!(town.runs("a").await, 1, "it was ready once, and is not");
-    std::fs::write(&ready, "").unwrap();
+    gate.open();
     let second = town.ended("a", 2).await;
     assert!(is_ready().await, "it is again");
     settle().await;

@@ -33,7 +33,7 @@ impl Stray {
     async fn begun(plane: &ControlPlane, name: &str) -> Self {
         let act = JobAct {
             begins: Duration::ZERO,
-            lasts: Duration::from_secs(3),
+            lasts: Duration::from_secs(8),
             ends: Duration::ZERO,
             code: 0,
             output: "{}".to_owned(),

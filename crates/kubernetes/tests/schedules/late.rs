@@ -124,7 +124,7 @@ async fn work_elsewhere_that_says_how_far_it_is_is_told_to_the_platform_and_make
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_too_many_costs_a_run_nothing_and_has_it_begin_once() {
     let plane = ControlPlane::start(&kubernetes::definitions()).unwrap();
-    let script = well(Duration::from_secs(4));
+    let script = well(Duration::from_secs(12));
     let (world, fleet) =
         (World::new(&Place::of(&plane), "too-many", script).await, Fleet::default());
     let world = Arc::new(world);

@@ -1,7 +1,6 @@
 //! An engine whose calls are counted.
 
-use std::os::unix::fs::PermissionsExt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -9,17 +8,17 @@ use async_trait::async_trait;
 use engine::ports::Clock;
 use engine::record::Timestamp;
 use engine::{Engine, Policy, Ports, SystemClock};
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::{Api, PostParams};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use kube::api::{Api, ListParams, PostParams};
 use kubernetes::{Change, JobRunner, JobSettings, KubernetesStore, Settings};
 use osb::{
     Backend, BindRequest, BindingId, Call, InstanceId, LastOperationQuery, OperationState,
     ProvisionRequest, Reply,
 };
 use serde_json::json;
-use tempfile::TempDir;
 
 use crate::calls::{Calls, LOOK};
+use crate::gate::Gate;
 use crate::support::{self, Cluster, wait};
 
 /// The longest that an operation takes on a busy machine.
@@ -28,6 +27,8 @@ const PATIENCE: Duration = Duration::from_secs(180);
 const LATE: Duration = Duration::from_secs(5);
 /// Nor sooner again.
 const OFTEN: Duration = Duration::from_secs(3);
+/// A first write that took longer is confirmed by one more: others may have taken it for half made.
+const SURE: Duration = Duration::from_secs(1);
 
 pub(crate) const BROKER: &str = r#"#!/bin/sh
 case $1 in
@@ -35,7 +36,7 @@ catalog) echo '{"services":[{"id":"s","name":"db","description":"d","bindable":t
     "instances_retrievable":true,"bindings_retrievable":true,
     "plans":[{"id":"p","name":"small","description":"d"},{"id":"slow","name":"slow","description":"d"}]}]}' ;;
 bind) echo '{"credentials":{"password":"planted"}}' ;;
-*) case "$*" in *slow*) touch /gate/begun; until [ -e /gate/go ]; do sleep 0.1; done ;; esac; echo '{}' ;;
+*) case "$*" in *slow*) touch /gate/begun; until [ -e /gate/open ]; do sleep 0.1; done ;; esac; echo '{}' ;;
 esac
 "#;
 
@@ -45,7 +46,7 @@ case $1 in
 catalog) echo '{"services":[{"id":"s","name":"db","description":"d","bindable":true,
     "plans":[{"id":"p","name":"small","description":"d"},{"id":"slow","name":"slow","description":"d"}]}],
     "jobs":{"version":2,"capabilities":["request-file"]}}' ;;
-*) case "$*" in *slow*) touch /gate/begun; until [ -e /gate/go ]; do sleep 0.1; done ;; esac
+*) case "$*" in *slow*) touch /gate/begun; until [ -e /gate/open ]; do sleep 0.1; done ;; esac
     grep -q size "$OSB_REQUEST_FILE" && echo '{}' ;;
 esac
 "#;
@@ -56,7 +57,7 @@ case $1 in
 catalog) echo '{"services":[{"id":"s","name":"db","description":"d","bindable":true,
     "plans":[{"id":"p","name":"small","description":"d"}]}],
     "jobs":{"version":2,"capabilities":["progress"]}}' ;;
-*) echo half >"$OSB_PROGRESS_FILE"; touch /gate/begun; until [ -e /gate/go ]; do sleep 0.1; done; echo '{}' ;;
+*) echo half >"$OSB_PROGRESS_FILE"; touch /gate/begun; until [ -e /gate/open ]; do sleep 0.1; done; echo '{}' ;;
 esac
 "#;
 
@@ -91,8 +92,10 @@ pub(crate) struct Counted {
     pub(crate) calls: Calls,
     pub(crate) clock: Arc<Still>,
     pub(crate) cluster: Cluster,
-    /// The node and this test share it: a broker says there that it has begun, and waits there until it may go on.
-    gate: TempDir,
+    /// Brokers that take their time wait at it.
+    pub(crate) gate: Gate,
+    /// A first write took so long that it may have been confirmed by another.
+    confirmed: AtomicBool,
     /// When it was last asked what was spent.
     since: Mutex<Instant>,
 }
@@ -139,16 +142,15 @@ impl Counted {
             JobSettings::new(&cluster.namespace, "budget", image, support::packed_agent());
         // Else it comes a minute later.
         jobs.linger = Duration::ZERO;
-        let gate = tempfile::Builder::new().prefix("gate-").tempdir().unwrap();
-        std::fs::set_permissions(gate.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+        let gate = Gate::new();
         jobs.pod = serde_json::from_value(json!({
             "volumes": [
                 {"name": "script", "configMap": {"name": "script", "defaultMode": 0o555}},
-                {"name": "gate", "hostPath": {"path": gate.path()}},
+                gate.volume(),
             ],
             "volumeMounts": [
                 {"name": "script", "mountPath": "/bin/broker", "subPath": "broker"},
-                {"name": "gate", "mountPath": "/gate"},
+                Gate::mount(),
             ],
         }))
         .unwrap();
@@ -163,21 +165,30 @@ impl Counted {
         };
         let engine =
             Engine::new(Policy { broker: "budget".to_owned(), ..Policy::default() }, ports);
-        Self { engine, store, calls, clock, cluster, gate, since: Mutex::new(Instant::now()) }
+        let (confirmed, since) = (AtomicBool::new(false), Mutex::new(Instant::now()));
+        Self { engine, store, calls, clock, cluster, gate, confirmed, since }
     }
 
     /// Lets more than the two seconds pass after which it is written that a run has begun, once a broker has: while its
     /// pod waits to, why it does may be written too (decision 0025).
     pub(crate) async fn last(&self) {
-        let has_begun =
-            async || if self.gate.path().join("begun").exists() { Ok(()) } else { Err("not") };
-        wait::until("no broker begins", PATIENCE, has_begun).await;
+        let runs = |pod: &Pod| {
+            pod.status.as_ref().is_some_and(|it| it.phase.as_deref() == Some("Running"))
+        };
+        wait::until("no broker begins", PATIENCE, async || {
+            let pods = self.cluster.api::<Pod>().list(&ListParams::default()).await.unwrap().items;
+            if self.gate.is_met() && pods.iter().any(runs) { Ok(()) } else { Err(pods) }
+        })
+        .await;
         self.clock.0.fetch_add(3000, Ordering::Relaxed);
     }
 
-    /// Lets brokers go on.
-    pub(crate) fn go_on(&self) {
-        std::fs::write(self.gate.path().join("go"), "").unwrap();
+    /// Does this, with which something is ordered.
+    pub(crate) async fn orders<T>(&self, order: impl Future<Output = Result<T, osb::Error>>) -> T {
+        let begun = Instant::now();
+        let made = order.await.unwrap();
+        self.confirmed.fetch_or(begun.elapsed() >= SURE, Ordering::Relaxed);
+        made
     }
 
     /// What was called since, so much or more, in the order of names: calls that go at once come in any order.
@@ -192,6 +203,11 @@ impl Counted {
         let may_be = late.map_or(0, |late| 2 * (1 + late.as_secs() / OFTEN.as_secs()));
         if u64::try_from(looked).unwrap() <= may_be {
             calls.retain(|call| call != LOOK);
+        }
+        let is_confirmed = self.confirmed.swap(false, Ordering::Relaxed) && calls.len() > expected;
+        let status = |call: &String| call.starts_with("PATCH service") && call.ends_with("/status");
+        if let Some(place) = calls.iter().position(status).filter(|_| is_confirmed) {
+            calls.remove(place);
         }
         calls.sort();
         calls

@@ -401,7 +401,11 @@ fn what_is_settled_costs_no_call() {
     let mut made = idle();
     // Jobs go after a minute. Where it took as long to make all of these, they go at three looks, or four.
     for _ in 0..5 {
-        if made.iter().any(|call| call.starts_with("DELETE ")) {
+        // And whoever had no answer for a third of a Lease looks who has it.
+        let is_late = |call: &String| {
+            call.starts_with("DELETE ") || call.starts_with("GET ") && call.contains("/leases/")
+        };
+        if made.iter().any(is_late) {
             made = idle();
         }
     }
@@ -436,6 +440,6 @@ fn the_loss_of_who_leads_costs_the_time_of_its_lease_and_no_more() {
     let taken = town.lease().spec.unwrap().acquire_time.unwrap().0;
     let lasted = processor.between(killed, taken.into());
     // Its holder may just have renewed it, the other sees that two seconds later and its end as much later again: 19 s, and
-    // what its looks take.
-    assert!(lasted < Duration::from_secs(22), "another leads after {lasted:?}");
+    // what its looks take where the API server is busy. One that waits for a second Lease would need 34 s.
+    assert!(lasted < Duration::from_secs(30), "another leads after {lasted:?}");
 }
