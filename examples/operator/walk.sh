@@ -172,7 +172,7 @@ are green
 
 say "The replica that leads is killed while it provisions: another goes on, with a second attempt"
 # Longer than it takes to kill it, on a busy machine too.
-provision blog e2b1-later '{"seconds": 25, "values": {"colour": "blue"}}'
+provision blog e2b1-later '{"seconds": 40, "values": {"colour": "blue"}}'
 has_begun() { [ "$(last_operation blog description)" = waiting ]; }
 until_so "$leader provisions" has_begun
 in_namespace logs "$leader" --tail=-1 >"$tmp/log"

@@ -99,8 +99,11 @@ pub(crate) fn up() -> anyhow::Result<PathBuf> {
     certificates::write(&place)?;
     configuration::write(&place)?;
     network::up()?;
-    processes::start(&place)?;
+    let is_first = |name: &str| processes::FIRST.contains(&name);
+    processes::start(&place, is_first)?;
+    processes::until_runtime(&place, PATIENCE)?;
     until("the API server", &place, &["get", "--raw", "/readyz"])?;
+    processes::start(&place, |name| !is_first(name))?;
     load_images(&place)?;
     until("the node", &place, &["wait", "--for=condition=Ready", "node/localhost"])?;
     until("the default service account", &place, &["get", "serviceaccount", "default"])?;
@@ -181,7 +184,7 @@ pub(crate) fn program(name: &str) -> Option<PathBuf> {
 /// Loads an image, as an OCI archive, into the cluster's container runtime, if it is up.
 pub(crate) fn load(archive: &Path) -> anyhow::Result<()> {
     let place = Place::of_this_machine()?;
-    if ready(&place) { import(&place, archive) } else { Ok(()) }
+    if processes::serves(&place) { import(&place, archive) } else { Ok(()) }
 }
 
 fn stop(place: &Place) -> anyhow::Result<()> {

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -12,13 +13,20 @@ use anyhow::{Context, bail};
 use super::Place;
 use super::configuration;
 
-/// Starts every part, and waits for none: each waits for what it needs by itself.
-pub(super) fn start(place: &Place) -> anyhow::Result<()> {
+/// What waits for what it needs by itself, or needs nothing. Of the others a kubelet ends where its runtime does not listen
+/// yet, and a controller manager ten seconds after it began.
+pub(super) const FIRST: [&str; 3] = ["etcd", "containerd", "kube-apiserver"];
+
+/// Starts the parts of which `is_meant` says so, and waits for none.
+pub(super) fn start(place: &Place, is_meant: impl Fn(&str) -> bool) -> anyhow::Result<()> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut folders = vec![place.programs.join("bin")];
     folders.extend(std::env::split_paths(&path));
     let path = std::env::join_paths(folders)?;
     for (name, arguments) in configuration::parts(place) {
+        if !is_meant(name) {
+            continue;
+        }
         let log = File::create(place.state.join(format!("{name}.log")))?;
         let mut command = Command::new(place.program(name));
         command
@@ -38,10 +46,29 @@ pub(super) fn start(place: &Place) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Says which part has ended, if one has.
+/// Waits until the runtime of the node listens.
+pub(super) fn until_runtime(place: &Place, patience: Duration) -> anyhow::Result<()> {
+    let (socket, begun) = (configuration::containerd_socket(place), Instant::now());
+    while let Err(error) = UnixStream::connect(&socket) {
+        check(place)?;
+        if begun.elapsed() > patience {
+            bail!("containerd does not listen after {patience:?}: {error}");
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    Ok(())
+}
+
+/// Whether its API server runs, however busy it is.
+pub(super) fn serves(place: &Place) -> bool {
+    alive(place, "kube-apiserver").is_some()
+}
+
+/// Says which of the parts that were started has ended, if one has.
 pub(super) fn check(place: &Place) -> anyhow::Result<()> {
     for (name, _) in configuration::parts(place) {
-        if alive(place, name).is_none() {
+        let was_started = place.state.join(format!("{name}.pid")).is_file();
+        if was_started && alive(place, name).is_none() {
             let log =
                 fs::read_to_string(place.state.join(format!("{name}.log"))).unwrap_or_default();
             let from = log.char_indices().rev().nth(1500).map_or(0, |(at, _)| at);

@@ -1,6 +1,7 @@
 //! The replica that carries operations out is ended by SIGKILL while one goes on: the other answers and takes over, the
 //! operation ends well by its first attempt and in one Job, and the container is begun again.
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
@@ -10,8 +11,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::place::{Place, manciple};
 use super::roll::{Watched, by_one_job_each, ends_well, jobs};
 
-/// Of the broker that [`deploy`](super::roll::deploy) deploys: it takes eight seconds.
-const ORDER: &str = "rolling-1-killed";
+/// Of the broker that [`deploy`](super::roll::deploy) deploys: it takes 24 s.
+const ORDER: &str = "rolling-5-killed";
 
 /// All of it, where two replicas are deployed.
 pub(super) fn test(place: &Place<'_>) -> anyhow::Result<()> {
@@ -25,7 +26,7 @@ pub(super) fn test(place: &Place<'_>) -> anyhow::Result<()> {
     place.until("a pod works for the order", |place| {
         let pods = place.get("pods")?;
         let pods = pods["items"].as_array().into_iter().flatten();
-        let mut works = pods.filter(|pod| pod["status"]["phase"] == "Running");
+        let mut works = pods.filter(|pod| pod["status"]["phase"] != "Pending");
         Ok(works.any(|pod| {
             let job = pod["metadata"]["labels"]["job-name"].as_str().unwrap_or_default();
             job.starts_with("provision-") && !former.contains(job)
@@ -39,17 +40,29 @@ pub(super) fn test(place: &Place<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The replica that holds the Lease, as it says.
+/// The replica that holds the Lease, once one of these does.
 fn leader(place: &Place<'_>, pods: &[String]) -> anyhow::Result<String> {
+    let leads = RefCell::new(None);
+    place.until("one of the replicas leads", |place| {
+        let holders = holders(place)?;
+        let holds = |pod: &&String| holders.iter().any(|holder| is_of(holder, pod));
+        *leads.borrow_mut() = pods.iter().find(holds).cloned();
+        Ok(leads.borrow().is_some())
+    })?;
+    leads.into_inner().context("one was found")
+}
+
+/// Those who hold Leases, as they say.
+pub(super) fn holders(place: &Place<'_>) -> anyhow::Result<Vec<String>> {
     let leases = place.get("leases")?;
-    let holders = leases["items"].as_array().into_iter().flatten();
-    let holders: Vec<_> =
-        holders.filter_map(|lease| lease["spec"]["holderIdentity"].as_str()).collect();
-    let holds = |pod: &&String| {
-        let name = pod.trim_start_matches("pod/");
-        holders.iter().any(|holder| holder.starts_with(name))
-    };
-    pods.iter().find(holds).cloned().with_context(|| format!("{holders:?}: none of {pods:?}"))
+    let leases = leases["items"].as_array().into_iter().flatten();
+    let holders = leases.filter_map(|lease| lease["spec"]["holderIdentity"].as_str());
+    Ok(holders.filter(|holder| !holder.is_empty()).map(str::to_owned).collect())
+}
+
+/// Whether a holder of a Lease is this pod.
+pub(super) fn is_of(holder: &str, pod: &str) -> bool {
+    holder.starts_with(pod.trim_start_matches("pod/"))
 }
 
 /// Ends the process of a replica; where its node is another machine, the pod, which has no time then to end by itself.

@@ -12,11 +12,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
+use super::killed::{holders, is_of};
 use super::place::{Forward, Place, ask, manciple};
 
 const BROKER: &str = r#"#!/bin/sh
@@ -35,8 +35,6 @@ echo '{}'
 "#;
 /// How many of its orders take their time.
 const LONG: usize = 6;
-/// After so long whoever led has given the Lease back, and another has seen it.
-const GIVEN_BACK: Duration = Duration::from_secs(6);
 /// How many are ordered meanwhile, at most.
 const MEANWHILE: usize = 6;
 
@@ -66,7 +64,12 @@ pub(super) fn test(place: &Place<'_>) -> anyhow::Result<()> {
     begin(place, &old[0], &orders, &former)?;
     let (meanwhile, asked) = roll(place, &orders)?;
     orders.extend(meanwhile);
-    std::thread::sleep(GIVEN_BACK);
+    // Whoever led gives the Lease back as it ends, which may be after Kubernetes says that it was replaced.
+    place.until("one of the new replicas leads", |place| {
+        let holders = holders(place)?;
+        let is_old = |holder: &String| old.iter().any(|pod| is_of(holder, pod));
+        Ok(!holders.is_empty() && !holders.iter().any(is_old))
+    })?;
     orders.push(by_the_settings_given_last(place)?);
     let new = place.run_out(2)?;
     ensure!(new.iter().all(|pod| !old.contains(pod)), "{old:?} are still there: {new:?}");
