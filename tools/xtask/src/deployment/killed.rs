@@ -26,7 +26,7 @@ pub(super) fn test(place: &Place<'_>) -> anyhow::Result<()> {
     place.until("a pod works for the order", |place| {
         let pods = place.get("pods")?;
         let pods = pods["items"].as_array().into_iter().flatten();
-        let mut works = pods.filter(|pod| pod["status"]["phase"] != "Pending");
+        let mut works = pods.filter(|pod| pod["status"]["phase"] == "Running");
         Ok(works.any(|pod| {
             let job = pod["metadata"]["labels"]["job-name"].as_str().unwrap_or_default();
             job.starts_with("provision-") && !former.contains(job)
