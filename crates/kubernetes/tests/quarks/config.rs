@@ -307,13 +307,12 @@ async fn what_a_projected_volume_brings_is_waited_for_and_followed() {
     assert_eq!(town.runs("a").await, 4);
 }
 
-/// One that is told never to run beside another, in its first run: that ends when it is let go, and `config`, which held
-/// `A`, holds `B` by now.
-async fn changed_in_mid_run(test: &str) -> Town {
-    let town = Town::new(test).await;
+/// One that is told never to run beside another, in its first run: that waits at the gate, and `config`, which held `A`,
+/// holds `B` by now.
+async fn changed_in_mid_run(test: &str) -> (Town, Gate) {
+    let (town, gate) = (Town::new(test).await, Gate::new());
     town.config_map("config", "A").await;
-    let waits = "until [ -e /tmp/go ]; do sleep 0.1; done";
-    let mut pod = pod(&format!(r#"[ "$key" != A ] || {waits}; {SEES}"#));
+    let mut pod = before(&gate, pod(&format!("{WAITS}; {SEES}")));
     pod["containers"][0]["envFrom"] = json!([{"configMapRef": {"name": "config"}}]);
     let mut spec = spec("once", &pod);
     spec["updateOnConfigChange"] = json!(true);
@@ -324,7 +323,7 @@ async fn changed_in_mid_run(test: &str) -> Town {
     town.one_runs("a").await;
     town.config_map("config", "B").await;
     town.until("a", "said to wait", waits_for_a_run).await;
-    town
+    (town, gate)
 }
 
 fn waits_for_a_run(object: &Value) -> bool {
@@ -332,15 +331,6 @@ fn waits_for_a_run(object: &Value) -> bool {
     let mut waiting = conditions.into_iter().flatten().filter(|it| it["type"] == "Waiting");
     let words = "it waits for the end of run 1";
     waiting.any(|it| it["status"] == "True" && it["message"].to_string().contains(words))
-}
-
-/// Lets its first run end.
-async fn let_go(town: &Town) {
-    let pod = town.pods().await.remove(0).metadata.name.unwrap();
-    let mut kubectl = testkit::cluster::kubectl();
-    let namespace = &*town.cluster.namespace;
-    kubectl.args(["-n", namespace, "exec", &pod, "-c", "c", "--", "touch", "/tmp/go"]);
-    assert!(kubectl.output().unwrap().status.success());
 }
 
 /// By now a further run would have begun.
@@ -352,8 +342,8 @@ async fn runs_after_a_while(town: &Town) -> u64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_that_meets_a_run_under_forbid_waits_for_its_end_and_is_one_run() {
-    let town = changed_in_mid_run("forbid").await;
-    let_go(&town).await;
+    let (town, gate) = changed_in_mid_run("forbid").await;
+    gate.open();
     let run = town.ended("a", 2).await;
     assert_eq!((&run["trigger"], &run["succeeded"]), (&json!("config-change"), &json!(true)));
     assert_eq!(town.data("seen").await["key"], "B");
@@ -364,10 +354,10 @@ async fn a_change_that_meets_a_run_under_forbid_waits_for_its_end_and_is_one_run
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_that_is_taken_back_before_the_run_that_it_met_has_ended_is_none() {
-    let town = changed_in_mid_run("taken-back").await;
+    let (town, gate) = changed_in_mid_run("taken-back").await;
     town.config_map("config", "A").await;
     town.until("a", "quiet", |object| !waits_for_a_run(object)).await;
-    let_go(&town).await;
+    gate.open();
     assert_eq!(town.ended("a", 1).await["succeeded"], true);
     assert_eq!(town.data("seen").await["key"], "A");
     assert_eq!(runs_after_a_while(&town).await, 1);

@@ -8,7 +8,8 @@ use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
-use super::harness::{PATIENCE, Town, pod, spec};
+use super::gate::{Gate, WAITS};
+use super::harness::{PATIENCE, Town, before, pod, spec};
 use super::support::wait;
 
 const WELL: &str = r#"echo '{"k": "v"}' > /mnt/quarks/o.json"#;
@@ -224,7 +225,8 @@ async fn d18_nothing_in_a_pod_may_read_or_write_secrets_and_no_token_is_put_ther
     for wraps in [true, false] {
         let mut town = Town::either_way("d18", wraps).await;
         town.start().await;
-        let mut pod = pod(&format!("until [ -e /tmp/go ]; do sleep 0.1; done; {WELL}"));
+        let gate = Gate::new();
+        let mut pod = before(&gate, pod(&format!("{WAITS}; {WELL}")));
         pod["automountServiceAccountToken"] = json!(false);
         town.create("a", makes(&pod)).await;
         let is_running = |pod: &Pod| {
@@ -249,20 +251,7 @@ async fn d18_nothing_in_a_pod_may_read_or_write_secrets_and_no_token_is_put_ther
             assert!(!may(&town, verb).await, "its account may {verb} Secrets");
         }
         assert_eq!(town.list::<RoleBinding>().await.len(), 0);
-        let name = pod.metadata.name.unwrap();
-        let mut kubectl = testkit::cluster::kubectl();
-        kubectl.args([
-            "-n",
-            &town.cluster.namespace,
-            "exec",
-            &name,
-            "-c",
-            "c",
-            "--",
-            "touch",
-            "/tmp/go",
-        ]);
-        assert!(kubectl.output().unwrap().status.success());
+        gate.open();
         assert_eq!(town.ended("a", 1).await["made"], json!(["made"]), "wrapped: {wraps}");
     }
 }

@@ -7,25 +7,19 @@ use serde_json::{Value, json};
 use std::time::Duration;
 
 use super::beyond::events;
-use super::harness::{Town, pod, spec};
+use super::gate::{Gate, WAITS};
+use super::harness::{Town, before, pod, spec};
 use super::support::wait;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Leaves the name of its pod, once somebody has said `go`.
-fn held(test_pod: &mut Value) {
-    let script = r#"echo "{\"pod\": \"$POD\"}" > /mnt/quarks/o.json
-        until [ -e /tmp/go ]; do sleep 0.1; done"#;
-    test_pod["containers"][0]["args"] = json!(["-c", script]);
-    test_pod["containers"][0]["env"] = json!([{
+/// Once, with the name of its pod in the Secret `made`: that is written, and then it waits. Tried again so often.
+fn waits_at(gate: &Gate, tries: u32) -> Value {
+    let script = format!(r#"echo "{{\"pod\": \"$POD\"}}" > /mnt/quarks/o.json; {WAITS}"#);
+    let mut pod = before(gate, pod(&script));
+    pod["containers"][0]["env"] = json!([{
         "name": "POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}},
     }]);
-}
-
-/// Once, with that in the Secret `made`; tried again so often.
-fn waits_for_go(tries: u32) -> Value {
-    let mut pod = pod("");
-    held(&mut pod);
     makes(&pod, tries)
 }
 
@@ -50,10 +44,13 @@ async fn running(town: &Town, others: &[String]) -> String {
     .await
 }
 
-fn say_go(town: &Town, pod: &str) {
-    let mut kubectl = testkit::cluster::kubectl();
-    kubectl.args(["-n", &town.cluster.namespace, "exec", pod, "-c", "c", "--"]);
-    assert!(kubectl.args(["touch", "/tmp/go"]).output().unwrap().status.success());
+/// Waits until there is no such pod any more.
+async fn gone(town: &Town, pod: &str) {
+    let pods = town.cluster.api::<Pod>();
+    wait::until(&format!("{pod} stays"), PATIENCE, async || {
+        pods.get_opt(pod).await.unwrap().map_or(Ok(()), Err)
+    })
+    .await;
 }
 
 /// The run of this number came to nothing for this reason, and its condition and an Event say so.
@@ -85,13 +82,16 @@ async fn of_a_pod_that_is_evicted_nothing_is_kept_and_another_does_its_work() {
     for wraps in [true, false] {
         let mut town = Town::either_way("evicted", wraps).await;
         town.start().await;
-        town.create("a", waits_for_go(4)).await;
+        let gate = Gate::new();
+        town.create("a", waits_at(&gate, 4)).await;
         let first = running(&town, &[]).await;
         town.cluster.api::<Pod>().evict(&first, &EvictParams::default()).await.unwrap();
         let second = running(&town, std::slice::from_ref(&first)).await;
         let ended = town.ended_runs("a").await;
         assert_eq!((ended, town.secret("made").await), (0, None), "it goes on");
-        say_go(&town, &second);
+        // Else both go on.
+        gone(&town, &first).await;
+        gate.open();
         let run = town.ended("a", 1).await;
         assert_eq!((&run["succeeded"], &run["made"]), (&json!(true), &json!(["made"])), "{run}");
         assert_eq!(town.data("made").await["pod"], second, "of the one that did the work");
@@ -149,7 +149,8 @@ async fn output_that_went_with_its_pod_while_no_controller_ran_is_lost_and_the_r
     for wraps in [true, false] {
         let mut town = Town::either_way("output-lost", wraps).await;
         town.start().await;
-        town.create("a", waits_for_go(0)).await;
+        let gate = Gate::new();
+        town.create("a", waits_at(&gate, 0)).await;
         let pod = running(&town, &[]).await;
         town.kill();
         if !wraps {
@@ -158,20 +159,16 @@ async fn output_that_went_with_its_pod_while_no_controller_ran_is_lost_and_the_r
             kubectl.args(["-n", &town.cluster.namespace, "annotate", "pod", &pod]);
             assert!(kubectl.arg("manciple.dev/ended=true").output().unwrap().status.success());
         }
-        say_go(&town, &pod);
+        gate.open();
         complete(&town).await;
         let pods = town.cluster.api::<Pod>();
         pods.delete(&pod, &DeleteParams::default().grace_period(0)).await.unwrap();
-        wait::until(&format!("{pod} stays"), PATIENCE, async || {
-            pods.get_opt(&pod).await.unwrap().map_or(Ok(()), Err)
-        })
-        .await;
+        gone(&town, &pod).await;
         town.start().await;
         let words = "no pod that ended well is there any more: its output went with it";
         came_to_nothing(&town, "a", 1, "OutputLost", words).await;
         assert!(town.secret("made").await.is_none());
         town.trigger("a", "now").await;
-        say_go(&town, &running(&town, &[pod]).await);
         assert_eq!(town.ended("a", 2).await["made"], json!(["made"]), "the next is as any other");
     }
 }
@@ -188,8 +185,9 @@ async fn output_that_is_sealed_to_the_key_before_comes_home() {
     for wraps in [true, false] {
         let mut town = Town::either_way("output-rotated", wraps).await;
         town.start().await;
-        town.create("a", waits_for_go(0)).await;
-        let pod = running(&town, &[]).await;
+        let gate = Gate::new();
+        town.create("a", waits_at(&gate, 0)).await;
+        running(&town, &[]).await;
         let before = keys(&town).await;
         // As old as a key gets: whoever looks next makes another.
         let rotated = json!({"manciple.dev/rotated": "2020-01-01T00:00:00Z"});
@@ -205,10 +203,9 @@ async fn output_that_is_sealed_to_the_key_before_comes_home() {
             if now == newest(&before) { Err("the newest is the one before") } else { Ok(()) }
         })
         .await;
-        say_go(&town, &pod);
+        gate.open();
         assert_eq!(town.ended("a", 1).await["made"], json!(["made"]));
         town.trigger("a", "now").await;
-        say_go(&town, &running(&town, &[pod]).await);
         assert_eq!(town.ended("a", 2).await["succeeded"], true, "with the new one");
     }
 }
@@ -218,8 +215,9 @@ async fn output_whose_key_is_gone_is_unreadable_and_the_run_no_success() {
     for wraps in [true, false] {
         let mut town = Town::either_way("output-unreadable", wraps).await;
         town.start().await;
-        town.create("a", waits_for_go(0)).await;
-        let pod = running(&town, &[]).await;
+        let gate = Gate::new();
+        town.create("a", waits_at(&gate, 0)).await;
+        running(&town, &[]).await;
         town.kill();
         let secrets = town.cluster.api::<Secret>();
         for secret in secrets.list(&ListParams::default()).await.unwrap() {
@@ -229,12 +227,11 @@ async fn output_whose_key_is_gone_is_unreadable_and_the_run_no_success() {
             }
         }
         town.start().await;
-        say_go(&town, &pod);
+        gate.open();
         let words = "container c: o.json: it is sealed to the key ";
         came_to_nothing(&town, "a", 1, "OutputUnreadable", words).await;
         assert!(town.secret("made").await.is_none());
         town.trigger("a", "now").await;
-        say_go(&town, &running(&town, &[pod]).await);
         assert_eq!(town.ended("a", 2).await["made"], json!(["made"]), "with the key of now");
     }
 }

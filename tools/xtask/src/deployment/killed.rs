@@ -1,7 +1,6 @@
 //! The replica that carries operations out is ended by SIGKILL while one goes on: the other answers and takes over, the
 //! operation ends well by its first attempt and in one Job, and the container is begun again.
 
-use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
@@ -42,14 +41,11 @@ pub(super) fn test(place: &Place<'_>) -> anyhow::Result<()> {
 
 /// The replica that holds the Lease, once one of these does.
 fn leader(place: &Place<'_>, pods: &[String]) -> anyhow::Result<String> {
-    let leads = RefCell::new(None);
-    place.until("one of the replicas leads", |place| {
+    place.awaited("one of the replicas leads", |place| {
         let holders = holders(place)?;
         let holds = |pod: &&String| holders.iter().any(|holder| is_of(holder, pod));
-        *leads.borrow_mut() = pods.iter().find(holds).cloned();
-        Ok(leads.borrow().is_some())
-    })?;
-    leads.into_inner().context("one was found")
+        Ok(pods.iter().find(holds).cloned())
+    })
 }
 
 /// Those who hold Leases, as they say.

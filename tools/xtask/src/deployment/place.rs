@@ -228,12 +228,23 @@ impl<'c> Place<'c> {
         what: &str,
         is_so: impl Fn(&Self) -> anyhow::Result<bool>,
     ) -> anyhow::Result<()> {
+        self.awaited(what, |place| Ok(is_so(place)?.then_some(())))
+    }
+
+    /// The same, and what was seen of it.
+    pub(super) fn awaited<T>(
+        &self,
+        what: &str,
+        look: impl Fn(&Self) -> anyhow::Result<Option<T>>,
+    ) -> anyhow::Result<T> {
         let begun = Instant::now();
-        while !is_so(self)? {
+        loop {
+            if let Some(seen) = look(self)? {
+                return Ok(seen);
+            }
             ensure!(begun.elapsed() < PATIENCE, "it is never so that {what}");
             std::thread::sleep(Duration::from_millis(600));
         }
-        Ok(())
     }
 
     pub(super) fn forward(&self, pod: &str) -> anyhow::Result<Forward> {
