@@ -95,7 +95,10 @@ impl Controller {
         }
         let record = self.read_record(key).await?;
         let record = record.ok_or_else(|| removed(key))?;
-        self.with(key, |work| work.record = Some(Arc::clone(&record)));
+        self.with(key, |work| {
+            work.revision.get_or_insert(record.record.revision);
+            work.record = Some(Arc::clone(&record));
+        });
         self.of_record(key, &record.record)
     }
 
@@ -162,7 +165,11 @@ impl Controller {
         let places: BTreeSet<_> =
             waiting.iter().map(|it| (&it.api_version, &it.kind, &it.namespace)).collect();
         let mut watches = JoinSet::new();
-        for (api_version, kind, namespace) in places {
+        // Of one of which nothing will be kept, all are asked for at each turn.
+        let is_kept = self.table().has_room();
+        let looked = Instant::now();
+        let looked = if is_kept { Some(looked) } else { looked.checked_sub(LOOK) };
+        for (api_version, kind, namespace) in places.into_iter().filter(|_| is_kept) {
             let served = self.kinds.find_any(api_version, kind).await;
             let served = served.map_err(|error| Trouble::from(error).of(api_version))?;
             // A kind that is gone is found out by the look; where many are waited for it finds out the others, too.
@@ -183,7 +190,8 @@ impl Controller {
             let values = work.record.as_ref().map(|it| it.record.parameters.clone());
             let secrets = secrets(&values.unwrap_or_default(), &public, &names);
             let redactor = Redactor::new(&secrets);
-            let follower = Follower { seen, looked: Instant::now(), redactor, _watches: watches };
+            let looked = looked.unwrap_or_else(Instant::now);
+            let follower = Follower { seen, looked, redactor, _watches: watches };
             work.follower = Some(follower);
         });
         Ok(())

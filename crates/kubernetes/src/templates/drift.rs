@@ -67,7 +67,6 @@ enum Looked {
 /// An object that is not what was made.
 struct Drifted<'p> {
     planned: &'p Planned,
-    index: usize,
     /// Which it is, and where it differs.
     words: String,
 }
@@ -108,7 +107,7 @@ impl Controller {
 
     async fn inspect(&self, key: &Key) -> Result<Looked, Trouble> {
         let Some(instance) = self.read(key).await? else { return Ok(Looked::Through) };
-        let Ok(_turn) = self.heavy_turn(&instance) else { return Ok(Looked::NotYet) };
+        let Ok(_turn) = self.heavy_turn(instance.weight()) else { return Ok(Looked::NotYet) };
         let choice = self.drift_of(&instance);
         if choice == Drift::Ignore || !is_idle(&instance) {
             return Ok(Looked::Through);
@@ -119,9 +118,8 @@ impl Controller {
         let client = requester.client(&self.client, &key.namespace);
         let prepared = self.prepare(&instance, kept).await?;
         let Some(prepared) = prepared else { return Ok(Looked::NotYet) };
-        let looks = prepared.plan.iter().enumerate();
-        let looks: Vec<_> =
-            looks.map(|(index, it)| self.look_at(&instance, &client, index, it)).collect();
+        let looks = prepared.plan.iter();
+        let looks: Vec<_> = looks.map(|it| self.look_at(&instance, &client, it)).collect();
         let looks: Vec<_> = stream::iter(looks).buffered(AT_ONCE).collect().await;
         let mut drifted: Vec<Drifted<'_>> = Vec::new();
         for look in looks {
@@ -170,13 +168,11 @@ impl Controller {
         &self,
         instance: &Instance,
         client: &Client,
-        index: usize,
         planned: &'p Planned,
     ) -> Result<Option<Drifted<'p>>, Trouble> {
         let named = planned.words();
         let of = |trouble: Trouble| trouble.of(&format!("unable to look at {named}"));
-        let is =
-            |words: String| Some(Drifted { planned, index, words: format!("{named}: {words}") });
+        let is = |words: String| Some(Drifted { planned, words: format!("{named}: {words}") });
         if planned.object["metadata"]["annotations"][DRIFT] == "ignore" {
             return Ok(None);
         }
@@ -211,12 +207,12 @@ impl Controller {
         let mut made: Vec<Made> = instance.objects().iter().filter_map(Made::of).collect();
         let (mut repaired, mut left, mut looked) = (Vec::new(), Vec::new(), Looked::Through);
         let (mut just_made, mut is_old) = (Vec::new(), false);
-        for Drifted { planned, index, words } in drifted {
+        for Drifted { planned, words } in drifted {
             match self.change_one(instance, client, planned).await {
                 Ok(again) => {
                     just_made.push(again.clone());
                     // What is another object now is said to be it.
-                    if let Some(there) = made.get_mut(index).filter(|it| it.is_at(&again)) {
+                    if let Some(there) = made.iter_mut().find(|it| it.is_at(&again)) {
                         there.uid = again.uid;
                     }
                     repaired.push(words);

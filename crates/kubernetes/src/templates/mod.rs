@@ -7,6 +7,20 @@
 //!   status.objects, conditions
 //! ```
 //!
+//! Of each look at an instance, in the order in which they take part:
+//!
+//! | | |
+//! |---|---|
+//! | what is there | `watch`, `seen`, `resource`, `table` |
+//! | what is to be done | `step`, by `engine::instantiation`; `status`, `tell` |
+//! | what is to be made | `values`, `objects`, `prepare`, `plan`, `kinds`, `requester`, `review`, `verified` |
+//! | making it | `make`, `change`, `applied`, `await_ready`, `binding`, `exposed` |
+//! | what was recorded | `record`, `packed`, `keep` |
+//! | removing it | `ours`, `remove`, `strays` |
+//! | looking after it | `drift`, `differences` |
+//!
+//! Beside them: `broker` orders instances for platforms, `admission` is the webhook, `preview` shows what would be made.
+//!
 //! An instance costs a write for each object and four: that it is held, its values, what was made of it, that it is
 //! ready. What has failed costs nothing more; whether what is ready is still what was made is looked at from time to time.
 

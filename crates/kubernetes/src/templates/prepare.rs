@@ -23,7 +23,7 @@ use super::resource::{Instance, Key};
 use super::status::Made;
 use super::trouble::Trouble;
 use super::values::{defaults, given, processed, secrets, stay, template};
-use super::{Controller, HEAVY, LONGEST_CALL, MUCH, Requesters, verified};
+use super::{Controller, HEAVY, MUCH, Requesters, verified};
 use crate::calls::CallError;
 use crate::deep::is_deeper;
 
@@ -106,12 +106,11 @@ impl Controller {
         }
     }
 
-    /// Whether one may go on whose spec takes so much. Nobody waits here either.
+    /// Whether one may go on whose spec takes so much once it is read, in bytes. Nobody waits here either.
     pub(super) fn heavy_turn(
         &self,
-        instance: &Instance,
+        weight: usize,
     ) -> Result<Option<SemaphorePermit<'_>>, TryAcquireError> {
-        let weight = instance.weight();
         match u32::try_from(weight >> 10) {
             Ok(kib) if weight >= HEAVY => self.heavy.try_acquire_many(kib).map(Some),
             _ => Ok(None),
@@ -170,7 +169,7 @@ impl Controller {
         let recorded_at: Option<Timestamp> = before.recorded_at.parse().ok();
         let since =
             recorded_at.and_then(|at| Duration::try_from(self.now().duration_since(at)).ok());
-        let is_late = since.is_some_and(|since| since > LONGEST_CALL);
+        let is_late = since.is_some_and(|since| since > self.settings.longest_call);
         if !is_late {
             return Ok(before.before.clone());
         }

@@ -208,6 +208,14 @@ impl StoredRecord {
         Self { record, packed, older: Vec::new(), version, is_orphaned: false }
     }
 
+    /// The length of what it holds, in bytes: values, and what was ordered.
+    pub(super) fn length(&self) -> usize {
+        let older = self.older.iter().flat_map(|(_, parts)| parts).map(Vec::len).sum::<usize>();
+        let record = &self.record;
+        let values = record.parameters.iter().map(|(name, value)| name.len() + value.len());
+        self.packed.len() + older + record.message.len() + values.sum::<usize>()
+    }
+
     /// What was ordered; `None` where it was too large to be kept.
     pub(super) fn spec(&self) -> Option<Value> {
         unpack(&self.packed).filter(|spec| self.record.is_of_spec(spec))

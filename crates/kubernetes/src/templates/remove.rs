@@ -138,7 +138,7 @@ impl Controller {
     fn pause(&self, key: &Key) -> Duration {
         let looks = self.with(key, |work| {
             work.looks += 1;
-            work.looks
+            work.looks - 1
         });
         LOOK.saturating_mul(1 << looks.unwrap_or_default().min(10)).min(LONGEST)
     }

@@ -44,7 +44,7 @@ impl Key {
 const ORPHAN: &str = "orphan";
 
 /// How long objects may take to be ready, from the creation of their instance, unless it says otherwise.
-const TIMEOUT: Duration = Duration::from_secs(3600);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// One that is there.
 #[derive(Debug)]
@@ -194,8 +194,16 @@ impl Instance {
     }
 
     fn timeout(&self) -> Result<Duration, String> {
-        let own = ready::timeout(&self.annotations)?;
-        let of_template = || ready::timeout(&self.spec()["template"]["metadata"]["annotations"]);
-        Ok(own.map_or_else(of_template, |own| Ok(Some(own)))?.unwrap_or(TIMEOUT))
+        ready_timeout(&self.annotations, self.spec())
     }
+}
+
+/// How long the objects of an instance may take to be ready: by its own annotations, else by its template's.
+///
+/// # Errors
+/// If the annotation is no period: what to do about it.
+pub(super) fn ready_timeout(annotations: &Value, spec: &Value) -> Result<Duration, String> {
+    let own = ready::timeout(annotations)?;
+    let of_template = || ready::timeout(&spec["template"]["metadata"]["annotations"]);
+    Ok(own.map_or_else(of_template, |own| Ok(Some(own)))?.unwrap_or(TIMEOUT))
 }

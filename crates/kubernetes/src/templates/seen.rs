@@ -1,5 +1,7 @@
 //! Templates and their instances as they are read: in parts, of which one that cannot be read hides no other.
 
+use std::sync::OnceLock;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use osb::weight::weigh;
 use serde::Deserialize;
@@ -8,6 +10,9 @@ use serde_json::{Map, Value, json};
 
 use super::names::{GROUP, Kind, VERSION};
 use crate::deep::{self, HEAVIEST, Unread, part, resource};
+
+/// What one member of a map takes beside its name and its value, in bytes.
+const EACH: usize = 64;
 
 /// A TemplateInstance, its parts as text: thousands of them are kept, and few are worked on.
 #[derive(Debug, Clone, Deserialize)]
@@ -18,13 +23,30 @@ pub(super) struct SeenInstance {
     pub(super) spec: Option<Box<RawValue>>,
     #[serde(default)]
     pub(super) status: Option<Box<RawValue>>,
+    #[serde(skip)]
+    weight: OnceLock<usize>,
 }
 
 impl SeenInstance {
+    /// The length of what is kept of it, in bytes.
+    pub(super) fn length(&self) -> usize {
+        let metadata = &self.metadata;
+        let notes = metadata.annotations.iter().chain(&metadata.labels).flatten();
+        let notes: usize = notes.map(|(name, value)| name.len() + value.len() + EACH).sum();
+        let owners = metadata.owner_references.iter().flatten();
+        let owners: usize = owners.map(|it| it.name.len() + it.uid.len() + 4 * EACH).sum();
+        let finalizers: usize =
+            metadata.finalizers.iter().flatten().map(|it| it.len() + EACH).sum();
+        let parts = [&self.spec, &self.status].into_iter().flatten();
+        notes + owners + finalizers + parts.map(|part| part.get().len()).sum::<usize>()
+    }
+
     /// What its spec takes once it is read, in bytes; nothing, if it is not read.
     pub(super) fn weight(&self) -> usize {
-        let weight = self.spec.as_ref().map_or(0, |spec| weigh(spec.get().as_bytes()));
-        if weight > HEAVIEST { 0 } else { weight }
+        *self.weight.get_or_init(|| {
+            let weight = self.spec.as_ref().map_or(0, |spec| weigh(spec.get().as_bytes()));
+            if weight > HEAVIEST { 0 } else { weight }
+        })
     }
 }
 

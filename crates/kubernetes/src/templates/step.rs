@@ -37,12 +37,64 @@ pub(super) enum Came {
     Stands(Stand, Option<Vec<Made>>),
 }
 
+/// When one is looked at again of which nothing is kept: each look has to read it.
+const UNKEPT: Duration = Duration::from_secs(10);
+
+/// When one is looked at again of which nothing is kept, and that was to be looked at after this: if not at once, so that
+/// it goes on, not soon.
+fn unkept(pause: Duration) -> Duration {
+    if pause.is_zero() { pause } else { pause.max(UNKEPT) }
+}
+
+/// All is kept of an instance for as long as this is there.
+struct Attended<'a> {
+    of: &'a Controller,
+    key: &'a Key,
+}
+
+impl<'a> Attended<'a> {
+    /// Of one with something to do, also what its spec takes once it is read, in bytes.
+    fn to(of: &'a Controller, key: &'a Key) -> (Self, Option<usize>) {
+        let open = of.table().attend(key);
+        let weight = open.map(|seen| seen.map_or_else(|weight| weight, |seen| seen.weight()));
+        (Self { of, key }, weight)
+    }
+}
+
+impl Drop for Attended<'_> {
+    fn drop(&mut self) {
+        self.of.table().leave(self.key);
+    }
+}
+
 impl Controller {
     /// Looks, and does what is to be done. When to look again though nothing happens; `Err`: when it may go better.
     pub(super) async fn step(&self, key: &Key) -> Result<Option<Duration>, ()> {
+        let looked = {
+            let (_attended, open) = Attended::to(self, key);
+            match open {
+                Some(weight) => {
+                    let Ok(_turn) = self.heavy_turn(weight) else { return Ok(Some(NEXT_TURN)) };
+                    self.go_on(key).await
+                }
+                None => Box::pin(self.look_after(key)).await,
+            }
+        };
+        let is_kept = !self.table().is_unread(key);
+        looked.map(|again| again.map(|pause| if is_kept { pause } else { unkept(pause) }))
+    }
+
+    /// The same, of one with something to do, whose turn it is.
+    async fn go_on(&self, key: &Key) -> Result<Option<Duration>, ()> {
+        if self.table().is_unread(key) {
+            self.refresh(key).await.map_err(|error| {
+                let (namespace, name) = (&*key.namespace, &*key.name);
+                tracing::warn!(namespace, name, %error, "it cannot be read");
+            })?;
+        }
+        // By now it may have ended, or be gone.
         let known = self.table().instance(key);
-        let Some(instance) = known else { return Box::pin(self.look_after(key)).await };
-        let Ok(_turn) = self.heavy_turn(&instance) else { return Ok(Some(NEXT_TURN)) };
+        let Some(instance) = known else { return Err(()) };
         let came = match decide(&self.state(&instance)) {
             Step::Rest => return Ok(self.wait_for_another(&instance)),
             Step::Refuse(why) => {

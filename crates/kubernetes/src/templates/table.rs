@@ -1,4 +1,7 @@
 //! What is known of all instances: whole of those with something to do, of others hardly more than their names.
+//!
+//! An instance may be as large as anything that etcd takes, and anybody may order many. So there is a limit to what is kept
+//! of all; of those beyond it the names are known, and each is read again for its turn.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Weak};
@@ -13,12 +16,27 @@ use super::status::Made;
 /// Where instances are watched: a namespace, or everywhere.
 pub(super) type Scope = Option<Arc<str>>;
 
+/// What hides the values of a record takes so many times their length, where objects are followed.
+const HIDES: usize = 16;
+
+/// So much is kept of instances with something to do, of all together, in bytes of their text and of their records.
+const MOST_KEPT: usize = 64 << 20;
+
 /// All that is known.
-#[derive(Default)]
 pub(super) struct Table {
     entries: HashMap<Key, Entry>,
     /// Where all there are were heard of.
     pub(super) listed: HashSet<Scope>,
+    /// What is kept of all takes so much, in bytes, and may take so much where nobody is at work on it.
+    kept: usize,
+    pub(super) most: usize,
+}
+
+impl Default for Table {
+    fn default() -> Self {
+        let (entries, listed) = (HashMap::new(), HashSet::new());
+        Self { entries, listed, kept: 0, most: MOST_KEPT }
+    }
 }
 
 #[derive(Default)]
@@ -30,11 +48,37 @@ struct Entry {
     /// When it is looked whether it has drifted.
     due: Option<Instant>,
     work: Work,
+    /// Somebody is at work on it: until that is over all is kept of it.
+    attended: bool,
+    /// What is kept of it takes so much, as it was counted in what is kept of all.
+    kept: usize,
+}
+
+impl Entry {
+    fn takes(&self) -> usize {
+        let seen = self.open.as_ref().and_then(|open| open.seen.as_ref().ok());
+        let record = self.work.record.as_ref().map_or(0, |kept| kept.length());
+        let hides = if self.work.follower.is_some() { HIDES } else { 0 };
+        seen.map_or(0, |seen| seen.length()) + record * (1 + hides)
+    }
+
+    fn is_unread(&self) -> bool {
+        self.open.as_ref().is_some_and(|open| open.seen.is_err())
+    }
+
+    fn let_go(&mut self) {
+        if let Some(open) = &mut self.open {
+            open.seen =
+                open.seen.as_ref().map_or_else(|weight| Err(*weight), |seen| Err(seen.weight()));
+            (self.work.record, self.work.follower) = (None, None);
+        }
+    }
 }
 
 /// One with something to do.
 struct Open {
-    seen: Arc<SeenInstance>,
+    /// As it was read; of one of which that is not kept, what its spec takes once it is read, in bytes.
+    seen: Result<Arc<SeenInstance>, usize>,
     begun_at: jiff::Timestamp,
     /// What is worked with, as long as somebody does: what is read takes many times what it is read from.
     read: Weak<Instance>,
@@ -44,6 +88,8 @@ struct Open {
 #[derive(Default)]
 pub(super) struct Work {
     pub(super) record: Option<Arc<StoredRecord>>,
+    /// The revision that all of this is of: its record may not be kept.
+    pub(super) revision: Option<u64>,
     /// Objects that were made and are not in the status yet, by their place in the template.
     pub(super) made: BTreeMap<usize, Made>,
     /// Objects that were changed, by their uids, and to which version: what is older is not what was changed.
@@ -70,8 +116,10 @@ pub(super) struct Work {
 impl Work {
     /// What is done from now on is done by this record.
     pub(super) fn take_up(&mut self, kept: &Arc<StoredRecord>) {
-        let before = self.record.replace(Arc::clone(kept));
-        if before.is_some_and(|before| before.record.revision != kept.record.revision) {
+        let revision = kept.record.revision;
+        let before = self.revision.replace(revision);
+        self.record = Some(Arc::clone(kept));
+        if before.is_some_and(|before| before != revision) {
             (self.made, self.follower) = (BTreeMap::new(), None);
         }
     }
@@ -85,37 +133,82 @@ impl Table {
         let key = instance.key.clone();
         let is_new = !self.entries.contains_key(&key);
         let entry = self.entries.entry(key.clone()).or_default();
-        if !is_newer(&instance.version, &entry.version) {
+        let is_wanted = entry.attended && entry.version == instance.version && entry.is_unread();
+        if !is_wanted && !is_newer(&instance.version, &entry.version) {
             return None;
         }
         entry.version.clone_from(&instance.version);
         if instance.has_ended() && !instance.is_changed() && !instance.deleting {
             let unanswered = entry.work.unanswered;
             (entry.open, entry.work) = (None, Work { unanswered, ..Work::default() });
+            self.weigh(&key);
             return is_new.then_some(key);
         }
-        entry.open = Some(Open { seen, begun_at: instance.begun_at(), read: Weak::new() });
+        let begun_at = instance.begun_at();
+        entry.open = Some(Open { seen: Ok(seen), begun_at, read: Weak::new() });
+        self.weigh(&key);
         Some(key)
+    }
+
+    /// Counts what is kept of one; where that is too much of all, and nobody is at work on it, it is let go of.
+    fn weigh(&mut self, key: &Key) {
+        let Some(entry) = self.entries.get_mut(key) else { return };
+        self.kept -= entry.kept;
+        entry.kept = entry.takes();
+        if !entry.attended && self.kept + entry.kept > self.most {
+            entry.let_go();
+            entry.kept = entry.takes();
+        }
+        self.kept += entry.kept;
+    }
+
+    /// Somebody is at work on one from now on. What there is of it, if it has something to do: how it was read, or what its
+    /// spec takes once it is read, in bytes.
+    pub(super) fn attend(&mut self, key: &Key) -> Option<Result<Arc<SeenInstance>, usize>> {
+        let entry = self.entries.get_mut(key)?;
+        entry.attended = true;
+        entry.open.as_ref().map(|open| open.seen.clone())
+    }
+
+    /// Nobody is at work on it any more.
+    pub(super) fn leave(&mut self, key: &Key) {
+        if let Some(entry) = self.entries.get_mut(key) {
+            entry.attended = false;
+            self.weigh(key);
+        }
+    }
+
+    /// Whether more may be kept.
+    pub(super) fn has_room(&self) -> bool {
+        self.kept < self.most
+    }
+
+    /// Whether one has something to do and has to be read for it.
+    pub(super) fn is_unread(&self, key: &Key) -> bool {
+        self.entries.get(key).is_some_and(Entry::is_unread)
     }
 
     /// A scope has no others than these.
     pub(super) fn keep(&mut self, scope: &Scope, listed: &HashSet<Key>) {
         let is_of = |key: &Key| scope.as_ref().is_none_or(|scope| *scope == key.namespace);
         self.entries.retain(|key, _| !is_of(key) || listed.contains(key));
+        self.kept = self.entries.values().map(|entry| entry.kept).sum();
         self.listed.insert(scope.clone());
     }
 
     pub(super) fn remove(&mut self, key: &Key) {
-        self.entries.remove(key);
+        let removed = self.entries.remove(key);
+        self.kept -= removed.map_or(0, |entry| entry.kept);
     }
 
-    /// One with something to do; the same for everyone who works with it.
+    /// One with something to do that has been read; the same for everyone who works with it.
     pub(super) fn instance(&mut self, key: &Key) -> Option<Arc<Instance>> {
         let open = self.entries.get_mut(key)?.open.as_mut()?;
         if let Some(instance) = open.read.upgrade() {
             return Some(instance);
         }
-        let instance = Arc::new(Instance::of(Arc::clone(&open.seen))?);
+        let seen = open.seen.as_ref().ok()?;
+        let instance = Arc::new(Instance::of(Arc::clone(seen))?);
         open.read = Arc::downgrade(&instance);
         Some(instance)
     }
@@ -128,7 +221,9 @@ impl Table {
     pub(super) fn give_up(&mut self) {
         for entry in self.entries.values_mut() {
             (entry.work, entry.due) = (Work::default(), None);
+            entry.kept = entry.takes();
         }
+        self.kept = self.entries.values().map(|entry| entry.kept).sum();
     }
 
     /// When it is looked whether one has drifted: then, if nobody has said otherwise. `None` for one that is not there.

@@ -7,14 +7,13 @@ use kube::api::DynamicObject;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{Event, watcher};
 use osb::{Failure, Output, Progress};
-use serde_json::{Value, json};
-use template::ready;
+use serde_json::json;
 
 use super::{TemplateBroker, transient};
 use crate::calls::{Again, watching};
+use crate::templates::resource::{TIMEOUT, ready_timeout};
 
-/// How long a template's objects may take, unless it says otherwise; and how much later that is noticed here.
-const TIMEOUT: Duration = Duration::from_secs(3600);
+/// How much later than its controller gives an instance up that is noticed here.
 const LATE: Duration = Duration::from_secs(120);
 
 /// What is waited for.
@@ -28,10 +27,9 @@ pub(super) struct Awaited<'a> {
 
 /// How long the end of an instance is waited for.
 pub(super) fn timeout(instance: &DynamicObject) -> Duration {
-    let said = |annotations: &Value| ready::timeout(annotations).ok().flatten();
-    let own = said(&json!(instance.metadata.annotations));
-    let of_template = || said(&instance.data["spec"]["template"]["metadata"]["annotations"]);
-    own.or_else(of_template).unwrap_or(TIMEOUT).saturating_add(LATE)
+    let said = ready_timeout(&json!(instance.metadata.annotations), &instance.data["spec"]);
+    // One that says what is no period fails at once.
+    said.unwrap_or(TIMEOUT).saturating_add(LATE)
 }
 
 /// How an instance stands.
@@ -141,6 +139,8 @@ fn holds(object: &DynamicObject, kind: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
 
     fn object(status: Value, annotations: Value) -> DynamicObject {

@@ -22,6 +22,7 @@ use super::life;
 use super::rights::{Rights, creation_of_secrets, of_group, reading_of_secret};
 use super::{TemplateBroker, asked, identity};
 use crate::calls::{CallError, find};
+use crate::syntax::is_label;
 use crate::templates::requester::Requester;
 
 /// The engine of templates, behind what is asked before it.
@@ -214,19 +215,9 @@ fn place(context: Option<&Object>) -> Result<&str, Error> {
         return Err(Error::bad_request("context.platform: has to be kubernetes"));
     }
     match of("namespace") {
-        namespace if is_namespace(namespace) => Ok(namespace),
+        namespace if is_label(namespace) => Ok(namespace),
         _ => Err(Error::bad_request("context.namespace: has to be the name of a namespace")),
     }
-}
-
-/// A label of DNS, as the names of namespaces are.
-fn is_namespace(name: &str) -> bool {
-    let good = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    !name.is_empty()
-        && name.len() <= 63
-        && name.bytes().all(good)
-        && !name.starts_with('-')
-        && !name.ends_with('-')
 }
 
 #[async_trait]

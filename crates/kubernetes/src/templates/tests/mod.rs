@@ -1,5 +1,6 @@
 //! What is decided without a cluster.
 
+mod kept;
 mod objects;
 mod ours;
 mod plans;

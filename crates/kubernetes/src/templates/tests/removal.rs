@@ -97,6 +97,22 @@ async fn the_record_of_objects_that_stay_goes_with_its_instance_and_holds_nothin
 }
 
 #[tokio::test]
+async fn one_of_which_nothing_is_kept_is_read_for_its_turn() {
+    let server = server(&json!([FINALIZER]), &json!([]));
+    let controller = controller(&server);
+    controller.table().most = 0;
+    controller.table().learn(seen(&server.lock().unwrap().instance));
+    assert!(controller.table().is_unread(&of()));
+    server.lock().unwrap().refuses = |_, _| Some(500);
+    assert_eq!(controller.step(&of()).await, Err(()), "it cannot be read");
+    server.lock().unwrap().refuses = |_, _| None;
+    while controller.step(&of()).await != Ok(None) {
+        assert!(!is_released(&server));
+    }
+    assert!(is_released(&server));
+}
+
+#[tokio::test]
 async fn a_record_that_may_not_be_owned_again_is_emptied() {
     let server = server(&json!([FINALIZER]), &json!([]));
     server.lock().unwrap().refuses =
