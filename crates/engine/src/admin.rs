@@ -47,7 +47,7 @@ impl Engine {
     /// Asks for a failed operation once more, as a new operation.
     ///
     /// # Errors
-    /// 404 for an unknown record, 422 if the last operation did not fail or was halted.
+    /// 404 for an unknown record, 422 if the last operation did not fail, or is in progress.
     pub async fn retry(&self, key: &Key) -> Result<Arc<Record>, Error> {
         let stored = self.shared.store.read(key).await.map_err(store_error)?;
         let Some(stored) = stored.filter(|stored| stored.record.is_live()) else {
@@ -106,7 +106,7 @@ impl Engine {
         else {
             return Err(Error::not_found(format!("no {key}")));
         };
-        self.has_no_binding(key).await?;
+        self.refuse_if_bound(key).await?;
         let record = &*stored.record;
         let runs = record.is_busy().then(|| {
             let halted = record.operation.halts.iter().map(|halt| halt.run.clone());
@@ -136,7 +136,7 @@ impl Engine {
         Ok(())
     }
 
-    async fn has_no_binding(&self, key: &Key) -> Result<(), Error> {
+    async fn refuse_if_bound(&self, key: &Key) -> Result<(), Error> {
         if key.binding().is_none() && self.any_live_binding(key.instance()).await? {
             return Err(Error::new(
                 ErrorKind::Unprocessable,
@@ -149,7 +149,7 @@ impl Engine {
     /// Forgets a record that cannot be read: what it was about, and its runs, nobody knows. Those are released
     /// as leftovers.
     async fn discard(&self, key: &Key) -> Result<(), Error> {
-        self.has_no_binding(key).await?;
+        self.refuse_if_bound(key).await?;
         self.shared.store.discard(key).await.map_err(store_error)?;
         tracing::warn!(record = %key, "purged by an operator; it could not be read");
         Ok(())

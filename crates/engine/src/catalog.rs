@@ -200,7 +200,7 @@ impl Engine {
     /// process has saved as soon as it is told of. To be spawned.
     pub async fn keep_catalog(self, interval: Duration) {
         let clock = &self.shared.clock;
-        let (mut due, mut failures, mut drove) = (None, 1, false);
+        let (mut due, mut failures, mut drove) = (None, 0, false);
         // What was saved before this process heard of anything.
         let mut behind = !self.drives();
         loop {
@@ -211,9 +211,11 @@ impl Engine {
             }
             drove = drives;
             if drives && due.is_some_and(|due| due <= now) {
-                failures = if self.refreshed().await { 1 } else { failures + 1 };
-                let pause =
-                    if failures > 1 { self.shared.policy.pause(failures) } else { interval };
+                failures = if self.refreshed().await { 0 } else { failures + 1 };
+                let pause = match failures {
+                    0 => interval,
+                    failures => self.shared.policy.pause(failures + 1),
+                };
                 due = (!pause.is_zero()).then(|| clock.now().plus(pause));
             } else if drives {
                 self.put_back_late_orders().await;

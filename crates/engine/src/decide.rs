@@ -282,8 +282,10 @@ fn again(
 ///   without harm, where an unbind may be all that removes a binding that nobody knows of.
 /// - A bind fails for a deprovision, which waits for one that looked before.
 ///
-/// Only a first attempt looks. Whoever has had one looked before the other was there, is seen by it, and may have made
-/// something.
+/// Of these only a first attempt gives way. Whoever has had one looked before the other was there, is seen by it, and may
+/// have made something. A deprovision looks each time.
+///
+/// What is waited for is said after [`AROUND_MOST`], once.
 fn give_way(policy: &Policy, state: &State<'_>, now: Timestamp) -> Option<Step> {
     let operation = &state.record.operation;
     let first = operation.attempt == 1;
@@ -297,19 +299,32 @@ fn give_way(policy: &Policy, state: &State<'_>, now: Timestamp) -> Option<Step> 
             Some(fail(state, Reason::Refused, words, true, now))
         }
         (Around::Instance(Parent::Updating), _) if first => {
-            Some(Step::WaitUntil(look_around(state, now)))
+            let said = say_around(state, "the instance is being updated", now);
+            Some(said.unwrap_or_else(|| Step::WaitUntil(look_around(state, now))))
         }
         (Around::Busy(true), Action::Update) if first => Some(unchanged(state, now)),
         (Around::Bindings { live: true, staying, coming, stuck }, _) => {
             Some(match (policy.bound, stuck) {
                 (OnBound::Cascade, Some(why)) => fail(state, Reason::Refused, why, false, now),
-                (OnBound::Cascade, None) => Step::Unbind(staying.clone()),
-                (OnBound::Refuse, _) if *coming => Step::WaitUntil(look_around(state, now)),
+                (OnBound::Cascade, None) => {
+                    let said = say_around(state, "its bindings are being removed", now);
+                    said.unwrap_or_else(|| Step::Unbind(staying.clone()))
+                }
+                (OnBound::Refuse, _) if *coming => {
+                    let said = say_around(state, "a binding of it is being made", now);
+                    said.unwrap_or_else(|| Step::WaitUntil(look_around(state, now)))
+                }
                 (OnBound::Refuse, _) => unremoved(state, now),
             })
         }
         _ => None,
     }
+}
+
+/// What is waited for around it, if that has lasted and was not said.
+fn say_around(state: &State<'_>, why: &str, now: Timestamp) -> Option<Step> {
+    let has_lasted = state.record.operation.created_at.until(now) >= AROUND_MOST;
+    has_lasted.then(|| say_first(state.record, why, now)).flatten()
 }
 
 /// When to look again at what goes on around: after an eighth of the time that it has been waited for.

@@ -7,7 +7,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use osb::{Action, Work};
+use osb::model::Permission;
+use osb::{Action, ServiceId, Work};
 use tokio::sync::Notify;
 
 use crate::decide::{RefusedStart, Step, decide};
@@ -230,6 +231,7 @@ async fn start(
             let refused = RefusedStart::after(&shared.policy, before, &error, now);
             let times = refused.times;
             tracing::warn!(run = %run.name, %error, times, "a run could not be started");
+            // It keeps its place: what is refused for all is refused to as many as go on at once, and not to all that wait.
             let next = match refused.permanent {
                 true => Next::Look,
                 false => Next::Await(Awaited::Time(now.until(refused.until))),
@@ -286,11 +288,11 @@ async fn work(shared: &Shared, record: &Record, poll: Option<String>) -> Result<
 async fn write(
     shared: &Arc<Shared>,
     stored: &Stored,
-    mut next: Record,
+    next: Record,
     release: &[RunName],
     hands: &mut Hands,
 ) -> Result<Next, Trouble> {
-    shared.check_made(&stored.record, &mut next);
+    let next = transition::published(&stored.record, next, |id| shared.requires(id));
     if !next.is_busy() {
         failpoint::hit("before-outcome").await;
     }
@@ -385,27 +387,11 @@ async fn unbind(shared: &Arc<Shared>, bindings: &[Key]) -> Result<(), StoreError
 }
 
 impl Shared {
-    /// Turns a success that must not be published into a failure: a binding that the specification
-    /// forbids (a drain without `syslog_drain`, an endpoint without ports, a bad timestamp).
-    fn check_made(&self, before: &Record, next: &mut Record) {
-        let bound = before.is_busy()
-            && before.operation.action == Action::Bind
-            && next.operation.phase == Phase::Succeeded;
-        if !bound {
-            return;
-        }
-        let body = next.made.binding.clone().unwrap_or_default();
-        let requires = self
-            .catalog()
-            .and_then(|catalog| {
-                catalog.service(&next.ordered.service_id).map(|service| service.requires.clone())
-            })
-            .unwrap_or_default();
-        if let Err(why) = osb::catalog::check_binding(&body, &requires) {
-            let words = format!("the broker answered a binding that may not be published: {why}");
-            let failure = OperationFailure::new(Reason::WrongShape, words);
-            *next = transition::failed(before, failure, false, next.updated_at);
-        }
+    /// What a service requires of its platform.
+    fn requires(&self, service: &ServiceId) -> Vec<Permission> {
+        let catalog = self.catalog();
+        let service = catalog.as_ref().and_then(|catalog| catalog.service(service));
+        service.map(|service| service.requires.clone()).unwrap_or_default()
     }
 }
 

@@ -63,7 +63,9 @@ pub(crate) async fn observe<'a>(
     };
     let halted = match &operation.halts {
         // Its own run was begun when that one was over.
-        Some(halt) if run == RunState::Absent => Some(shared.runner.observe(&halt.run).await?),
+        Some(halt) if run == RunState::Absent && (halt.first || !halt.kept) => {
+            Some(shared.runner.observe(&halt.run).await?)
+        }
         _ => None,
     };
     // It may have done its work in a process that is gone.
@@ -72,13 +74,15 @@ pub(crate) async fn observe<'a>(
     let starting = hands.permit.is_some()
         && matches!(operation.phase, Phase::Pending { .. })
         && run == RunState::Absent;
+    // Of these only a first attempt gives way (`decide::give_way`).
+    let is_first = operation.attempt == 1;
     let around = match (&record.key, operation.action) {
         _ if !starting => Around::Nothing,
-        (Key::Binding(instance, _), Action::Bind | Action::Unbind) => {
+        (Key::Binding(instance, _), Action::Bind | Action::Unbind) if is_first => {
             let instance = shared.store.read(&Key::Instance(instance.clone())).await?;
             Around::Instance(parent(instance.as_ref().map(|stored| &*stored.record), record))
         }
-        (Key::Instance(instance), Action::Update) => {
+        (Key::Instance(instance), Action::Update) if is_first => {
             let query = bindings(instance, Filter::Busy, 1);
             // One that cannot be read may be anything.
             Around::Busy(!shared.store.scan(&query).await?.is_empty())

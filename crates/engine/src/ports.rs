@@ -394,7 +394,8 @@ pub trait Runner: Send + Sync + 'static {
 /// Tells the time.
 #[async_trait]
 pub trait Clock: Send + Sync + 'static {
-    /// Now. May jump; nothing but backoffs and expiry depends on it.
+    /// Now. May jump. Backoffs and expiry depend on it, and the names of runs on its not going back by more than the time
+    /// for which a tombstone is kept: after that nobody knows which were given.
     fn now(&self) -> Timestamp;
 
     /// Waits, at least so long; ends when it is dropped.

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use osb::{Action, FailureKind, Output, Sensitive};
+use osb::model::Permission;
+use osb::{Action, FailureKind, Output, Sensitive, ServiceId};
 use serde_json::Value;
 
 use crate::names::{self, RunName};
@@ -172,6 +173,27 @@ pub(crate) fn started(record: &Record, now: Timestamp) -> Record {
     goes_on(&mut next.operation);
     next.updated_at = now;
     next
+}
+
+/// What is written instead of `next`: the same, or the failure of a bind that made what the specification forbids, which
+/// must not be published (a drain without `syslog_drain`, an endpoint without ports, a bad timestamp).
+pub(crate) fn published(
+    before: &Record,
+    next: Record,
+    requires: impl FnOnce(&ServiceId) -> Vec<Permission>,
+) -> Record {
+    let is_bound = before.is_busy()
+        && before.operation.action == Action::Bind
+        && next.operation.phase == Phase::Succeeded;
+    if !is_bound {
+        return next;
+    }
+    let body = next.made.binding.clone().unwrap_or_default();
+    let requires = requires(&next.ordered.service_id);
+    let Err(why) = osb::catalog::check_binding(&body, &requires) else { return next };
+    let words = format!("the broker answered a binding that may not be published: {why}");
+    let failure = OperationFailure::new(Reason::WrongShape, words);
+    failed(before, failure, false, next.updated_at)
 }
 
 /// It does not get on, and waits for this.

@@ -343,7 +343,8 @@ async fn a_bind_looks_at_its_instance_and_a_deprovision_at_its_bindings() {
     second.operation.attempt = 2;
     assert_eq!(look(&refuse, &second, Around::Instance(Parent::Unusable)), start(&second));
 
-    let remove = removing(creating().await);
+    let mut remove = removing(creating().await);
+    remove.operation.created_at = NOW;
     let bindings = |live: &[Key], stuck: Option<&str>| Around::Bindings {
         live: !live.is_empty(),
         staying: live.to_vec(),
@@ -369,6 +370,17 @@ async fn a_bind_looks_at_its_instance_and_a_deprovision_at_its_bindings() {
         assert_eq!(look(&cascade, &remove, around), Step::Unbind(vec![key.clone()]));
     }
     assert_eq!(look(&cascade, &remove, leaving()), Step::Unbind(vec![]), "they are waited for");
+    let mut waits = remove.clone();
+    waits.operation.created_at = Timestamp(NOW.0 - 5_000);
+    for (policy, around, why) in [
+        (&cascade, leaving(), "its bindings are being removed"),
+        (&refuse, coming(), "a binding of it is being made"),
+    ] {
+        let said = written(look(policy, &waits, around.clone()));
+        let words = format!("its run cannot be started yet: {why}");
+        assert_eq!(said.operation.said(), Some(&*words));
+        assert!(!matches!(look(policy, &said, around), Step::Write { .. }), "it is said once");
+    }
     let next = written(look(&cascade, &remove, bindings(one, Some("b is stuck"))));
     assert_eq!(reason(&next), Some(Reason::Refused));
 }
@@ -398,6 +410,12 @@ async fn an_update_gives_way_to_what_its_bindings_do_and_they_wait_for_one() {
             let mut record = record.clone();
             record.operation.created_at = Timestamp(NOW.0 - waited);
             let when = NOW.plus(Duration::from_millis(pause));
+            if waited > 5_000 {
+                let said = written(look(&record, updating()));
+                let words = "its run cannot be started yet: the instance is being updated";
+                assert_eq!(said.operation.said(), Some(words), "{waited}");
+                record.operation = said.operation;
+            }
             assert_eq!(look(&record, updating()), Step::WaitUntil(when), "{waited}");
         }
     }
