@@ -3,10 +3,12 @@
 use std::future::Future;
 use std::time::Duration;
 
-use engine::ports::StoreError;
+use engine::ports::{RunnerError, StoreError};
 use futures_util::AsyncReadExt;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Api, DeleteParams, LogParams, Preconditions, PropagationPolicy};
+use kube::api::{
+    Api, DeleteParams, ListMeta, ListParams, LogParams, Preconditions, PropagationPolicy,
+};
 use kube::core::Status;
 use kube::runtime::utils::Backoff;
 use kube::runtime::watcher;
@@ -110,6 +112,23 @@ pub(crate) fn valueless(error: &serde_json::Error) -> String {
     match said.rsplit_once(", expected ") {
         Some((_, expected)) => format!("expected is {expected}"),
         None => "is not as the API has it".to_owned(),
+    }
+}
+
+/// What is asked for after a page of a list; `None`: it was the last.
+pub(crate) fn next_page(of: ListParams, page: ListMeta) -> Option<ListParams> {
+    let token = page.continue_.filter(|token| !token.is_empty())?;
+    Some(of.continue_token(&token))
+}
+
+/// Resource versions are revisions of etcd: numbers that grow (KEP-5504 promises it from 1.35 on). 0 for what is none.
+pub(crate) fn version_of(version: Option<&str>) -> u64 {
+    version.and_then(|version| version.parse().ok()).unwrap_or_default()
+}
+
+impl From<CallError> for RunnerError {
+    fn from(error: CallError) -> Self {
+        Self(error.to_string())
     }
 }
 

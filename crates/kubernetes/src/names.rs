@@ -7,6 +7,7 @@ use data_encoding::BASE32_NOPAD;
 use engine::record::Key;
 use kube::api::ObjectMeta;
 use ring::digest::{Context, Digest, SHA256};
+use ring::rand::{SecureRandom, SystemRandom};
 
 /// The group of our resources, and the prefix of our labels and annotations.
 pub const GROUP: &str = "manciple.dev";
@@ -61,6 +62,23 @@ pub(crate) fn broker_label(broker: &str) -> String {
 pub(crate) fn is_at_home(metadata: &ObjectMeta, home: &str) -> bool {
     let said = metadata.labels.as_ref().and_then(|labels| labels.get(HOME));
     said.is_none_or(|said| said == home)
+}
+
+/// The name of the ConfigMap and the Secret that the catalog of a broker is kept in, by its label.
+pub(crate) fn catalog(label: &str) -> String {
+    format!("catalog-{label}")
+}
+
+/// The name of the Secret of the keys that reports for a broker are sealed to, by its label.
+pub(crate) fn keys(label: &str) -> String {
+    format!("keys-{label}")
+}
+
+/// A word that nobody else thinks of: 80 random bits. `None`: there are no random numbers to be had.
+pub(crate) fn random_word() -> Option<String> {
+    let mut bytes = [0; 10];
+    SystemRandom::new().fill(&mut bytes).ok()?;
+    Some(BASE32_NOPAD.encode(&bytes).to_ascii_lowercase())
 }
 
 /// The name of the ConfigMap of an agent: `agent-` and 26 characters of base32(SHA-256(content)).

@@ -157,7 +157,7 @@ pub async fn forget(
     broker: &str,
 ) -> Result<(), OwnError> {
     let label = names::broker_label(broker);
-    let (catalog, keys) = (format!("catalog-{label}"), format!("keys-{label}"));
+    let (catalog, keys) = (names::catalog(&label), names::keys(&label));
     let config_maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
     let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
     let failed = |what: &str, place: &str, error: CallError| {

@@ -22,6 +22,11 @@ impl<K, T: Send + 'static> Tasks<K, T> {
         self.of.insert(id, key);
     }
 
+    /// How many go on.
+    pub(crate) fn len(&self) -> usize {
+        self.going.len()
+    }
+
     /// The next that ends; `None` while none goes on. To be dropped loses none.
     pub(crate) async fn next(&mut self) -> Option<(K, Result<T, JoinError>)> {
         let (id, ended) = match self.going.join_next_with_id().await? {

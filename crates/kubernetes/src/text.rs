@@ -15,7 +15,7 @@ use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use crate::calls::{CallError, call};
+use crate::calls::{CallError, call, next_page};
 use crate::deep;
 
 /// How many come in a page: each may be a megabyte, and a page is in memory twice while it is read.
@@ -84,10 +84,8 @@ pub(crate) async fn each<K, T>(
     loop {
         let page = call(api.list(&of)).await?;
         all.extend(page.items.iter().filter_map(&mut read));
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => of = of.continue_token(&token),
-            None => return Ok(all),
-        }
+        let Some(next) = next_page(of, page.metadata) else { return Ok(all) };
+        of = next;
     }
 }
 

@@ -44,11 +44,24 @@ impl Warned {
             namespace: object.namespace.clone().unwrap_or_default(),
             name: object.name.clone()?,
             uid: object.uid.clone()?,
-            why: format!("{what}: {said}"),
+            why: shortened(format!("{what}: {said}")),
             vague: said.contains("timed out waiting for the condition"),
         })
     }
 }
+
+/// In bytes. Whoever may write Events may write long ones, and for each run the last is kept.
+const LONGEST: usize = 1024;
+
+/// No more of it than is told.
+fn shortened(mut said: String) -> String {
+    if said.len() > LONGEST {
+        said.truncate(said.floor_char_boundary(LONGEST));
+        said.push('…');
+    }
+    said
+}
+
 /// Of pods that are not made the names are others with each try: the words are to stay the same.
 fn unnamed(said: &str) -> String {
     let refused = said.split_once("pods \"").and_then(|(before, rest)| {
@@ -60,7 +73,14 @@ fn unnamed(said: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::unnamed;
+    use super::{shortened, unnamed};
+
+    #[test]
+    fn of_what_is_long_the_beginning_is_kept() {
+        assert_eq!(shortened("short".to_owned()), "short");
+        let long = shortened("é".repeat(1000));
+        assert_eq!((long.chars().count(), long.ends_with("é…")), (513, true));
+    }
 
     #[test]
     fn a_pod_that_is_refused_again_is_refused_in_the_same_words() {

@@ -2,7 +2,7 @@
 
 mod support;
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
@@ -246,6 +246,40 @@ fn a_run_that_goes_on_is_followed_and_another_passed_over() {
     assert_eq!(ended(follow).code, Some(0));
     hall.lists("slow", "Completed");
     assert_eq!(hall.job(&["logs", "slow"]).stdout, "begun\n\u{1b}[2Jended\n");
+}
+
+/// Its Job has a random name.
+#[test]
+fn the_log_of_a_run_that_the_original_has_begun_is_found() {
+    let hall = Hall::new();
+    hall.create("old", "true", &json!({}));
+    let owner = json!({
+        "apiVersion": "quarks.cloudfoundry.org/v1alpha1", "kind": "QuarksJob", "name": "old",
+        "uid": hall.town.get("qjob/old")["metadata"]["uid"], "controller": true,
+    });
+    let container = json!({
+        "name": "c", "image": cluster::SHELL_IMAGE,
+        "command": ["/bin/sh", "-c", "echo begun; exec sleep 600"],
+    });
+    hall.town.make(&json!({
+        "apiVersion": "batch/v1", "kind": "Job",
+        "metadata": {
+            "name": "old-5d1f", "ownerReferences": [owner],
+            "labels": {"quarks.cloudfoundry.org/qjob-name": "old"},
+        },
+        "spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}},
+    }));
+    let mut object = hall.town.get("qjob/old");
+    object["status"] = json!({"completed": false});
+    let group = "/apis/quarks.cloudfoundry.org/v1alpha1";
+    let path = format!("{group}/namespaces/{}/quarksjobs/old/status", hall.town.namespace);
+    let mut replace = cluster::kubectl();
+    replace.args(["replace", "--raw", &path, "-f", "-"]).stdin(Stdio::piped());
+    let mut replace = replace.stdout(Stdio::null()).spawn().unwrap();
+    replace.stdin.take().unwrap().write_all(object.to_string().as_bytes()).unwrap();
+    assert!(replace.wait().unwrap().success());
+    let begun = || (hall.job(&["logs", "old"]).stdout == "begun\n").then_some(());
+    assert!(within(60, begun).is_some(), "{:?}", hall.job(&["logs", "old"]));
 }
 
 #[test]

@@ -21,6 +21,7 @@ use super::resource::Spec;
 use super::volumes;
 use crate::names::GROUP;
 use crate::runner::PodPolicy;
+use crate::syntax::{is_label, is_subdomain};
 
 /// The members of a policy; with `planID`, those of a plan.
 const POLICY: [&str; 8] = [
@@ -156,7 +157,7 @@ impl Reader {
 
     fn policy(&mut self, members: &Map<String, Value>, path: &str) -> Policy {
         let mut policy = Policy {
-            namespace: self.text(members, path, "namespace", name),
+            namespace: self.text(members, path, "namespace", label),
             pod: self.pod(members.get("pod"), &format!("{path}.pod")),
             start_timeout: self.period(members, path, "startTimeout"),
             grace: self.period(members, path, "grace"),
@@ -256,18 +257,23 @@ fn image(value: &Value) -> Result<(), (String, String)> {
 
 /// A name of a resource: RFC 1123.
 fn name(value: &Value) -> Result<(), (String, String)> {
-    let good = |text: &str| {
-        let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-.".contains(&b);
-        let edge = |b: Option<&u8>| b.is_some_and(|b| inner(*b) && *b != b'-' && *b != b'.');
-        let bytes = text.as_bytes();
-        text.len() <= 253
-            && edge(bytes.first())
-            && edge(bytes.last())
-            && bytes.iter().all(|b| inner(*b))
-    };
-    match value.as_str().is_some_and(good) {
+    match value.as_str().is_some_and(is_subdomain) {
         true => Ok(()),
-        false => wrong("must be a name: small letters, digits, - and ., at most 253"),
+        false => wrong(
+            "must be a name: small letters, digits and -, at most 253, in parts with . between them that begin and end \
+             with a letter or a digit",
+        ),
+    }
+}
+
+/// That of a namespace.
+fn label(value: &Value) -> Result<(), (String, String)> {
+    match value.as_str().is_some_and(is_label) {
+        true => Ok(()),
+        false => wrong(
+            "must be the name of a namespace: small letters, digits and -, at most 63, with a letter or a digit first \
+             and last",
+        ),
     }
 }
 

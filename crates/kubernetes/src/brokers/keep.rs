@@ -74,6 +74,9 @@ pub struct Keeper {
     pub refresh: Duration,
 }
 
+/// So many are asked at once: a question is a Job, and after a start all are due. The others are asked as these answer.
+const ASKED_AT_ONCE: usize = 16;
+
 /// When a broker is asked.
 struct Turn {
     edition: Edition,
@@ -238,10 +241,14 @@ impl Keeper {
     fn ask(&self, state: &mut State) {
         let now = Instant::now();
         let turns = &state.turns;
+        let room = ASKED_AT_ONCE.saturating_sub(state.asks.len());
         let is_due = |name: &str, edition: &Edition| {
             turns.get(name).is_some_and(|turn| turn.is_due(edition, now))
         };
-        for (name, edition, settings) in self.brokers.those(is_due) {
+        let mut due = self.brokers.those(is_due);
+        // Who has waited for longest comes first: those that never answer are soon due again.
+        due.sort_by_key(|(name, ..)| turns.get(name).and_then(|turn| turn.due));
+        for (name, edition, settings) in due.into_iter().take(room) {
             let Some(turn) = state.turns.get_mut(&name) else { continue };
             turn.asking = true;
             let (runner, brokers) = (self.runner.clone(), Arc::clone(&self.brokers));

@@ -26,7 +26,7 @@ pub struct Resource {
     pub(super) created: i64,
     pub(super) spec: Result<Spec, Vec<Fault>>,
     /// What it has, by its status.
-    pub(super) services: Vec<Has>,
+    pub(super) services: Vec<OwnedService>,
     /// As it stands there.
     pub(super) status: Value,
 }
@@ -50,7 +50,7 @@ pub(super) struct Spec {
 
 /// A service that a broker has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Has {
+pub(super) struct OwnedService {
     pub(super) id: ServiceId,
     pub(super) name: String,
     /// Whether it can be ordered; otherwise there are instances that have it.

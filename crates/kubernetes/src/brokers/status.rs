@@ -3,7 +3,7 @@
 use osb::catalog::Fault;
 use serde_json::{Value, json};
 
-use super::resource::Has;
+use super::resource::OwnedService;
 use super::table::{Answer, Entry, list};
 use crate::conditions::{condition, stands};
 
@@ -28,7 +28,7 @@ pub(super) fn of(
         entry.services.iter().filter(|has| has.sold).map(|has| has.name.as_str()).collect();
     let mut status = json!({
         "observedGeneration": resource.generation,
-        "services": entry.services.iter().map(|has: &Has| json!(has)).collect::<Value>(),
+        "services": entry.services.iter().map(|owned: &OwnedService| json!(owned)).collect::<Value>(),
         "conditions": [condition],
     });
     if !names.is_empty() {

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 use super::merge::{Given, Part, merge};
 use super::registry::Resources;
-use super::resource::{Edition, Has, Resource, Spec};
+use super::resource::{Edition, OwnedService, Resource, Spec};
 use super::status;
 use crate::resources::pascal;
 use crate::runner::JobSettings;
@@ -59,7 +59,7 @@ pub(super) struct Entry {
     pub(super) answer: Option<(i64, Answer)>,
     /// What a question that goes on waits for, if anything.
     pub(super) asking: Option<(i64, Option<String>)>,
-    pub(super) services: Vec<Has>,
+    pub(super) services: Vec<OwnedService>,
     /// Why services are not sold.
     pub(super) refused: Vec<String>,
 }
@@ -435,7 +435,7 @@ impl Entry {
     fn sells(&mut self, sold: &[ServiceId], all: &[ServiceId]) {
         let offered = self.part.iter().flat_map(|part| &part.catalog.services);
         let offered = offered.filter(|service| sold.contains(&service.id));
-        let now = offered.map(|service| Has {
+        let now = offered.map(|service| OwnedService {
             id: service.id.clone(),
             name: service.name.clone(),
             sold: true,

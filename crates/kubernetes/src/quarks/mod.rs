@@ -42,6 +42,7 @@ use engine::vital;
 use kube::Client;
 use kube::api::Api;
 use serde_json::Value;
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 pub use self::api::definition::definition;
@@ -54,7 +55,8 @@ pub use self::install::install;
 use self::output::logs::Logs;
 use self::state::object::{Digest, content};
 use self::state::table::Table;
-use crate::calls::call;
+use self::state::watch::LISTS_AT_ONCE;
+use crate::calls::{CallError, call};
 use crate::lease::Lead;
 use crate::own;
 use crate::queue::{Queue, take_turns};
@@ -176,6 +178,8 @@ pub struct Controller {
     /// What that holds, if the agent comes from one.
     agent: Option<Digest>,
     logs: Logs,
+    /// One for each kind that is being listed.
+    lists: Semaphore,
 }
 
 impl Controller {
@@ -226,6 +230,7 @@ impl Controller {
             dialects: tokio::sync::watch::Sender::new(dialects),
             table,
             logs: Logs::of(&queue),
+            lists: Semaphore::new(LISTS_AT_ONCE),
             queue,
             counters: Counters::default(),
             leads: AtomicBool::new(false),
@@ -299,6 +304,19 @@ impl Controller {
     fn leads_for(&self) -> Duration {
         let left = self.lead.get().map(|lead| lead.left()).unwrap_or_default();
         if self.leads() { left } else { Duration::ZERO }
+    }
+
+    /// Makes a call while nobody else may act, or not at all: what would take effect later could undo what another does.
+    async fn while_it_leads<T>(
+        &self,
+        call: impl Future<Output = Result<T, CallError>>,
+    ) -> Result<T, CallError> {
+        let late = || CallError::NoAnswer("another may lead by now".to_owned());
+        let left = self.leads_for();
+        if left.is_zero() {
+            return Err(late());
+        }
+        tokio::time::timeout(left, call).await.unwrap_or_else(|_| Err(late()))
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {

@@ -32,15 +32,31 @@ const LOOKS: usize = 12;
 /// How long a time that is to come is waited for before the clock is looked at again.
 const LONGEST: Duration = Duration::from_secs(600);
 
+/// For so long one is worked on in a turn; what is left then waits for the next. Somebody may have many runs to be begun.
+const TURN: Duration = Duration::from_secs(2);
+
 /// So many removals may go unanswered in one turn, for each takes long: the others are tried in the next.
 const UNANSWERED: usize = 2;
+
+/// Whether anything was done.
+enum Acted {
+    /// There was nothing else to do.
+    Not,
+    Somehow,
+    /// Somebody else had written by then.
+    TooLate,
+}
 
 impl Controller {
     /// Looks, does what is to be done, and looks again, until there is nothing. When to look again though
     /// nothing happens; `Err`: when it may go better, and after so long at the latest.
     pub(super) async fn step(&self, key: &Key) -> Looked {
         let mut undone = Vec::new();
-        for _ in 0..LOOKS {
+        let (begun, mut overtaken) = (Instant::now(), 0);
+        for look in 0..LOOKS {
+            if look > 0 && begun.elapsed() > TURN {
+                return if overtaken == look { Err(None) } else { Ok(Some(Duration::ZERO)) };
+            }
             // Another may lead by now.
             if !self.leads() {
                 return Ok(None);
@@ -60,9 +76,15 @@ impl Controller {
             if decision.steps.is_empty() {
                 return self.idle(key, &resource, look, decision.wait).await;
             }
-            let (error, later) = match self.act(key, &resource, decision.steps, &mut undone).await {
-                Ok(true) => continue,
-                Ok(false) => undone::summed(undone.into_iter().map(|(_, why)| why)),
+            let until = begun + TURN;
+            let acted = self.act(key, &resource, decision.steps, until, &mut undone).await;
+            let (error, later) = match acted {
+                Ok(Acted::Somehow) => continue,
+                Ok(Acted::TooLate) => {
+                    overtaken += 1;
+                    continue;
+                }
+                Ok(Acted::Not) => undone::summed(undone.into_iter().map(|(_, why)| why)),
                 Err(error) => (Some(error), None),
             };
             if error.is_none() && later.is_none() {
@@ -71,23 +93,26 @@ impl Controller {
             let latest = latest.into_iter().chain(later).min();
             return self.stuck(key, &resource, latest, error).await;
         }
-        Ok(Some(Duration::ZERO))
+        // What is known of it stays behind, or what is there cannot be: a pause, or nobody else has a turn.
+        if overtaken == LOOKS { Err(None) } else { Ok(Some(Duration::ZERO)) }
     }
 
-    /// Does these, up to one that writes it: what follows is decided by what it is then. What cannot be done for a run
-    /// that is over is put down with why, and not tried again. Whether anything else was there to do.
+    /// Does these until that time, up to one that writes it: what follows is decided by what it is then. What cannot be done
+    /// for a run that is over is put down with why, and not tried again.
     async fn act(
         &self,
         key: &Key,
         resource: &Resource,
         mut steps: Vec<Step>,
+        until: Instant,
         undone: &mut Vec<(Step, Undone)>,
-    ) -> Result<bool, CallError> {
-        let mut acted = false;
+    ) -> Result<Acted, CallError> {
+        let mut acted = Acted::Not;
         steps.sort_by_cached_key(|step| self.turn(key, step));
         for step in steps {
-            if !self.leads() {
-                return Ok(true);
+            let is_over = matches!(acted, Acted::Somehow) && Instant::now() > until;
+            if !self.leads() || is_over {
+                return Ok(Acted::Somehow);
             }
             let writes_it =
                 matches!(step, Step::Reopen | Step::Close | Step::Record { .. } | Step::Settle(..));
@@ -108,12 +133,12 @@ impl Controller {
                 self.table().note_removal(key, run, no_answer.then(Instant::now));
             }
             match done {
-                Ok(()) if writes_it => return Ok(true),
-                Ok(()) => acted = true,
+                Ok(()) if writes_it => return Ok(Acted::Somehow),
+                Ok(()) => acted = Acted::Somehow,
                 // Somebody else wrote: what is known of it is old.
                 Err(Undone::Failed(CallError::Conflict)) => {
                     self.refresh(key).await?;
-                    return Ok(true);
+                    return Ok(Acted::TooLate);
                 }
                 Err(Undone::Failed(error)) if !may_stay => return Err(error),
                 Err(why) => undone.push((step, why)),

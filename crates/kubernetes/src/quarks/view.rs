@@ -6,15 +6,20 @@
 //! ```
 
 use engine::trigger::{Concurrency, Outcome, Strategy, Trigger};
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use kube::api::DynamicObject;
 use serde_json::Value;
 
-use super::api::dialect::Dialect;
+use super::api::dialect::{Dialect, TRIGGERED};
 use super::api::naming;
+use super::api::noted::RUN_ID;
 use super::api::pod::SIDECAR;
 use super::api::resource::{Ended, Resource, had_no_job, word};
 use crate::runner::delivery::DIRECTORY;
+
+/// The label of the Jobs of runs, and of their pods.
+pub const OF_RUNS: &str = TRIGGERED;
 
 /// A QuarksJob or an ExtendedJob, as it was read.
 #[derive(Debug, Clone)]
@@ -128,6 +133,14 @@ impl View {
     pub fn job(&self, id: u64) -> String {
         let derived = || naming::job(&self.name, &self.uid, id);
         self.run(id).map_or_else(derived, |run| run.job.clone())
+    }
+
+    /// Whether a Job is that of this run, by what it says itself.
+    pub fn is_of_run(&self, job: &Job, id: u64) -> bool {
+        let mut owners = job.metadata.owner_references.iter().flatten();
+        let said = job.metadata.annotations.as_ref().and_then(|all| all.get(RUN_ID));
+        owners.any(|owner| owner.uid == self.uid)
+            && said.is_some_and(|said| *said == id.to_string())
     }
 
     /// What has become of a `now` that was said when `last` was the newest run: the first after it that was made

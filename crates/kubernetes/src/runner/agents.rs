@@ -19,7 +19,7 @@ use super::delivery::{AGENT_KEY, PackedAgent};
 use super::places::Right;
 use super::seen::Seen;
 use super::stage::Stage;
-use crate::calls::{CallError, call, find, in_background};
+use crate::calls::{CallError, call, find, in_background, next_page};
 use crate::names;
 
 /// The agent that a Job's pod mounts: a label.
@@ -147,10 +147,8 @@ impl Shared {
                     left += usize::from(self.stays(namespace, map.metadata, old).await?);
                 }
             }
-            match page.metadata.continue_.filter(|token| !token.is_empty()) {
-                Some(token) => maps = maps.continue_token(&token),
-                None => return Ok(left),
-            }
+            let Some(next) = next_page(maps, page.metadata) else { return Ok(left) };
+            maps = next;
         }
     }
 

@@ -37,7 +37,7 @@ impl Shared {
         // One without a node is followed by another until the Job is fenced off. Where one has ended that takes a call.
         let waits = why.is_some() && seen.pods.first().is_some_and(SeenPod::has_ended);
         let (late, at_once): (Vec<_>, Vec<_>) =
-            seconds(&seen, now).into_iter().partition(|pod| waits && pod.node.is_none());
+            second_pods(&seen, now).into_iter().partition(|pod| waits && pod.node.is_none());
         for pod in at_once {
             let shared = Arc::clone(&self);
             tokio::spawn(async move { shared.strike(&pod).await });
@@ -58,7 +58,7 @@ impl Shared {
     pub(super) fn guard_after_a_list(self: Arc<Self>, run: &RunName) {
         let seen = self.known.get(run);
         if why_to_fence(&seen, self.now_seconds()).is_none()
-            && seconds(&seen, self.now_seconds()).is_empty()
+            && second_pods(&seen, self.now_seconds()).is_empty()
         {
             return;
         }
@@ -202,6 +202,7 @@ impl Shared {
     /// Ends what goes on, and keeps the rest for inspection, for as long as the settings say. What was given where no Job
     /// is goes in any case.
     pub(super) async fn release(&self, name: &RunName) -> Result<(), CallError> {
+        self.readings.leave(name);
         for namespace in self.places.left(name) {
             self.take_back(&namespace, name).await?;
             self.places.settle(name, &namespace);
@@ -387,7 +388,7 @@ pub(super) fn was_forced(pod: &SeenPod) -> bool {
 
 /// Pods that were made in the place of one that was taken away, or beside one that has ended, have not begun, and may at
 /// any moment: one without a node waits for the first to be over, and would be followed by another.
-pub(super) fn seconds(seen: &Seen, now: i64) -> Vec<SeenPod> {
+pub(super) fn second_pods(seen: &Seen, now: i64) -> Vec<SeenPod> {
     let (Some(job), Some(first)) = (&seen.job, seen.pods.first()) else { return Vec::new() };
     let is_lost = matches!(job.fenced, Some(Fence::Lost(_))) && job.released.is_none();
     let is_closed = is_lost || why_to_fence(seen, now).is_some();

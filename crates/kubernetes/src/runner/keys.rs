@@ -57,6 +57,17 @@ pub(crate) enum KeyError {
     Unusable(String, String),
 }
 
+impl From<KeyError> for CallError {
+    fn from(error: KeyError) -> Self {
+        match error {
+            KeyError::Call(error) => error,
+            error @ (KeyError::Homeless(_) | KeyError::Unusable(..)) => {
+                Self::Hindered(error.to_string())
+            }
+        }
+    }
+}
+
 impl Keys {
     /// Reads them, or makes the first. `time` is of this client.
     pub(crate) async fn open(
@@ -67,7 +78,7 @@ impl Keys {
     ) -> Result<Self, KeyError> {
         let secrets: Api<Secret> = Api::namespaced(client, namespace);
         let broker = names::broker_label(broker);
-        let name = format!("keys-{broker}");
+        let name = names::keys(&broker);
         let known = match find(secrets.get(&name)).await? {
             Some(secret) => read(&name, &secret)?,
             None => read(&name, &make(&secrets, &name, &broker, fresh()).await?)?,
@@ -100,7 +111,7 @@ impl Keys {
     }
 
     async fn reload(&self) -> Result<(), KeyError> {
-        let known = read(&self.name, &self.whole().await?)?;
+        let known = read(&self.name, &self.read_or_restore().await?)?;
         *self.known.write().unwrap_or_else(PoisonError::into_inner) = known;
         Ok(())
     }
@@ -108,13 +119,13 @@ impl Keys {
     /// The Secret, with the key that runs are sealed to here. A rotation leaves it there; somebody who removes
     /// the Secret does not, and another replica that begins then makes one without it. Put back, no report is
     /// lost.
-    async fn whole(&self) -> Result<Secret, KeyError> {
+    async fn read_or_restore(&self) -> Result<Secret, KeyError> {
         let (id, private) = self.known.read().unwrap_or_else(PoisonError::into_inner).pair.clone();
         let secret = match find(self.secrets.get(&self.name)).await? {
             Some(secret) => secret,
             None => {
                 tracing::warn!(secret = %self.name, "the keys of reports were removed, and are put back");
-                let data = stood(id.clone(), private.clone());
+                let data = as_newest(id.clone(), private.clone());
                 make(&self.secrets, &self.name, &self.broker, data).await?
             }
         };
@@ -144,7 +155,7 @@ impl Keys {
     }
 
     async fn look(&self, period: Duration) -> Result<(), KeyError> {
-        let secret = self.whole().await?;
+        let secret = self.read_or_restore().await?;
         let known = match age(&secret, self.now()) >= period {
             true => self.rotate(&secret).await?,
             false => read(&self.name, &secret)?,
@@ -208,11 +219,11 @@ fn fresh() -> BTreeMap<String, ByteString> {
     let pair = KeyPair::generate();
     let id = pair.public().id();
     let private = ByteString(pair.to_base64().as_bytes().to_vec());
-    stood(id, private)
+    as_newest(id, private)
 }
 
 /// A pair that is the newest, as it stands in the Secret.
-fn stood(id: String, private: ByteString) -> BTreeMap<String, ByteString> {
+fn as_newest(id: String, private: ByteString) -> BTreeMap<String, ByteString> {
     let newest = ByteString(id.clone().into_bytes());
     [(id, private), (NEWEST.to_owned(), newest)].into()
 }

@@ -24,7 +24,7 @@ impl Shared {
         if self.known.get(name).job.is_some_and(|job| !job.unsure) {
             return Ok(());
         }
-        self.look_up(name).await.map_err(|error| RunnerError(error.to_string()))
+        Ok(self.look_up(name).await?)
     }
 
     /// Asks for a run as it is now.
@@ -140,9 +140,8 @@ impl Shared {
 
     /// How a run is, once what keeps it going, or ends it, was done.
     pub(super) async fn attend(self: &Arc<Self>, name: &RunName) -> Result<RunState, RunnerError> {
-        let unavailable = |error: CallError| RunnerError(error.to_string());
-        let seen = self.look_at(name).await.map_err(unavailable)?;
-        let standing = self.act(name, &seen).await.map_err(unavailable)?;
+        let seen = self.look_at(name).await?;
+        let standing = self.act(name, &seen).await?;
         let state = match (standing.state(), &standing) {
             (Some(state), _) => state,
             (None, Standing::Reported(end)) => self.reported(name, &seen, end).await?,
@@ -151,6 +150,7 @@ impl Shared {
         if !standing.goes_on() {
             self.followed.end(name);
         }
+        self.known.answered(name, seen.versions());
         Ok(match state {
             RunState::Lost { why } => RunState::Lost { why: self.why_lost(name, seen, why).await },
             state => state,

@@ -19,6 +19,7 @@ mod manifest;
 mod mounts;
 mod places;
 mod progress;
+mod readings;
 mod reminding;
 mod report;
 mod seen;
@@ -35,12 +36,12 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use data_encoding::BASE32_NOPAD;
 use engine::contract;
 use engine::names::RunName;
 use engine::ports::{Clock, Offer, Run, RunFailure, RunState, Runner, RunnerError, StartError};
 use engine::record::{Key, Reason};
 use engine::vital;
+use futures_util::{StreamExt as _, stream};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Event, Pod, Secret};
 use kube::Client;
@@ -57,7 +58,8 @@ use self::keys::Keys;
 use self::mounts::Mounts;
 use self::places::{Places, Right};
 use self::progress::Followed;
-use self::seen::{Fence, Periods, Seen, SeenJob, SeenPod};
+use self::readings::Readings;
+use self::seen::{Fence, Periods, SeenJob, SeenPod};
 pub use self::settings::{JobSettings, PodPolicy};
 use self::watch::KnownRuns;
 use crate::brokers::{Brokers, Nobody};
@@ -68,6 +70,9 @@ use crate::server_time::ServerTime;
 use crate::store::KubernetesStore;
 use crate::text::{PAGE, Text};
 use crate::versions::{forgets_pods, makes_second_pods};
+
+/// So many brokers are asked for their catalogs at once, each by a Job.
+const ASKED_AT_ONCE: usize = 16;
 
 /// The longest that [`Runner::changed`] waits.
 const CHANGED: Duration = Duration::from_secs(2);
@@ -100,6 +105,7 @@ struct Shared {
     makes_second_pods: bool,
     known: Arc<KnownRuns>,
     followed: Followed,
+    readings: Readings,
     mounts: Mounts,
     agents: Agents,
     places: Places,
@@ -176,6 +182,7 @@ impl JobRunner {
             makes_second_pods: makes_second_pods(&version),
             known: Arc::default(),
             followed: Followed::default(),
+            readings: Readings::default(),
             mounts: Mounts::default(),
             agents: Agents::default(),
             places: Places::default(),
@@ -264,8 +271,7 @@ impl JobRunner {
     /// # Errors
     /// If the API server does not answer, or does not let us.
     pub async fn tidy_agents(&self, old: Duration) -> Result<usize, RunnerError> {
-        let left = self.shared.tidy_agents(old).await;
-        left.map_err(|error| RunnerError(error.to_string()))
+        Ok(self.shared.tidy_agents(old).await?)
     }
 }
 
@@ -298,22 +304,18 @@ impl Runner for JobRunner {
 
     async fn changed(&self, name: &RunName) {
         let now = self.shared.known.get(name);
-        let version = |seen: &Seen| {
-            let pods: u64 = seen.pods.iter().map(|pod| pod.version).sum();
-            (seen.job.as_ref().map(|job| job.version), pods)
-        };
-        let was = version(&now);
-        self.shared.known.changed(name, CHANGED, |seen| version(seen) != was).await;
+        // What came while it was attended to is news, too.
+        let was = now.answered.unwrap_or_else(|| now.versions());
+        self.shared.known.changed(name, CHANGED, |seen| seen.versions() != was).await;
     }
 
     async fn cancel(&self, name: &RunName) -> Result<(), RunnerError> {
         self.shared.make_known(name).await?;
-        let fenced = self.shared.fence(name, &Fence::Cancelled).await;
-        fenced.map_err(|error| RunnerError(error.to_string()))
+        Ok(self.shared.fence(name, &Fence::Cancelled).await?)
     }
 
     async fn release(&self, name: &RunName) -> Result<(), RunnerError> {
-        self.shared.release(name).await.map_err(|error| RunnerError(error.to_string()))
+        Ok(self.shared.release(name).await?)
     }
 
     async fn unreleased(&self) -> Result<Vec<(RunName, Key)>, RunnerError> {
@@ -329,7 +331,7 @@ impl Runner for JobRunner {
     }
 
     async fn log(&self, name: &RunName) -> Result<Option<String>, RunnerError> {
-        self.shared.log(name).await.map_err(|error| RunnerError(error.to_string()))
+        Ok(self.shared.log(name).await?)
     }
 
     async fn offer(&self) -> Result<Offer, RunFailure> {
@@ -342,7 +344,9 @@ impl Runner for JobRunner {
                     brokers.answered(&name, &edition, answer);
                     failed.map_or(Ok(()), Err)
                 });
-                let asked = futures_util::future::join_all(asked).await;
+                let asked: Vec<_> = asked.collect();
+                let asked: Vec<_> =
+                    stream::iter(asked).buffer_unordered(ASKED_AT_ONCE).collect().await;
                 let is_news = asked.is_empty() || asked.iter().any(Result::is_ok);
                 let mut failures = asked.into_iter().filter_map(Result::err);
                 // Where nobody has said anything nothing is new, and whoever asks has to know.
@@ -436,9 +440,5 @@ impl Shared {
 
 /// The name of a question for a catalog, which nobody else has.
 fn catalog_name(label: &str) -> Option<RunName> {
-    use ring::rand::{SecureRandom, SystemRandom};
-    let mut bytes = [0; 10];
-    SystemRandom::new().fill(&mut bytes).ok()?;
-    let word = BASE32_NOPAD.encode(&bytes).to_ascii_lowercase();
-    RunName::parse(&format!("catalog-{}-{word}", &label[..8]))
+    RunName::parse(&format!("catalog-{}-{}", &label[..8], names::random_word()?))
 }

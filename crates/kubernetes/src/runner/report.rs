@@ -52,12 +52,14 @@ impl Shared {
         let sealed = match Message::parse(message) {
             Ok(Message::Sealed(sealed)) => sealed,
             Ok(Message::Logged(logged)) => {
+                self.readings.enter(name).await;
                 let pod = with_report(&seen.pods);
                 let log = match self.whole_log(pod).await {
                     Ok(log) => log,
                     // It went with the pod.
                     Err(CallError::NotFound) if pod.is_none_or(|pod| pod.gone) => None,
                     Err(error) => {
+                        self.readings.leave(name);
                         tracing::warn!(run = %name, %error, "the report of a run cannot be read");
                         return self.without_log(name, end, &error).await.map(Err);
                     }
@@ -65,18 +67,21 @@ impl Shared {
                 match log.map(|log| logged.read(&log)) {
                     Some(Ok(sealed)) => sealed,
                     Some(Err(error)) => return Ok(Err(Untold::Ever(error.to_string()))),
-                    None => return Ok(Err(never("its report was in a log that is gone"))),
+                    None => {
+                        self.readings.leave(name);
+                        return Ok(Err(never("its report was in a log that is gone")));
+                    }
                 }
             }
             // What it says may have been written by the broker: it stays in the log.
             Ok(Message::Broken(_)) => {
-                let why = "the agent could not read what it was given; the log of the pod says why";
+                let why = "the agent could not begin, or not read what it was given; the log of the pod says why";
                 return Ok(Err(never(why)));
             }
             Err(error) => return Ok(Err(Untold::Ever(error.to_string()))),
         };
         let opened = self.keys.opened(|keys| sealed.report(keys, name.as_str())).await;
-        let opened = opened.map_err(|error| RunnerError(error.to_string()))?;
+        let opened = opened.map_err(CallError::from)?;
         Ok(opened.map_err(|error| Untold::Ever(error.to_string())))
     }
 
@@ -95,7 +100,7 @@ impl Shared {
             match self.look_up(name).await {
                 // Rights go with their namespace.
                 Ok(()) | Err(CallError::Forbidden(_)) => {}
-                Err(error) => return Err(RunnerError(error.to_string())),
+                Err(error) => return Err(error.into()),
             }
         }
         Ok(untold)

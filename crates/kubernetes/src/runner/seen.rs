@@ -12,6 +12,7 @@ use super::manifest::{BINDING_ID, FENCED, GIVEN, INSTANCE_ID, KEPT, PROGRESS, RE
 use super::mounts::{Need, needs};
 use super::settings::JobSettings;
 use super::stage::{End, Stage, Waits, is_installed, leaving, stage};
+use crate::calls::version_of;
 use crate::conditions::{DEADLINE_EXCEEDED, JobEnd, job_condition};
 use crate::nodes::{is_silent, is_unheard};
 use crate::text::Text;
@@ -28,6 +29,18 @@ pub(super) struct Seen {
     pub(super) warning: Option<Warning>,
     /// The uids of pods that were left out, of which an answer may be late.
     pub(super) left_out: Vec<String>,
+    /// By what it was said last how it stands.
+    pub(super) answered: Option<Versions>,
+}
+
+/// Of a Job, and of its pods together: another sum is other pods, or newer ones.
+pub(super) type Versions = (Option<u64>, u64);
+
+impl Seen {
+    pub(super) fn versions(&self) -> Versions {
+        let pods = self.pods.iter().map(|pod| pod.version).sum();
+        (self.job.as_ref().map(|job| job.version), pods)
+    }
 }
 
 /// Of a Job.
@@ -243,7 +256,7 @@ impl SeenJob {
             run,
             namespace: metadata.namespace.clone().unwrap_or_default(),
             record,
-            version: version(metadata.resource_version.as_deref()),
+            version: version_of(metadata.resource_version.as_deref()),
             uid: metadata.uid.clone().unwrap_or_default(),
             created,
             until: lifetime.map(|lifetime| created.saturating_add(lifetime)),
@@ -329,7 +342,7 @@ impl SeenPod {
             Deletion { asked: until.saturating_sub(grace), until }
         });
         let installed = is_installed(pod);
-        let version = version(metadata.resource_version.as_deref());
+        let version = version_of(metadata.resource_version.as_deref());
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
         Some(Self {
             run: RunName::parse(metadata.labels.as_ref()?.get(RUN)?)?,
@@ -452,8 +465,4 @@ fn is_kept_apart(pod: &Pod) -> bool {
 fn job_of(metadata: &ObjectMeta) -> Option<String> {
     let mut owners = metadata.owner_references.iter().flatten();
     owners.find(|owner| owner.kind == "Job").map(|owner| owner.uid.clone())
-}
-
-fn version(version: Option<&str>) -> u64 {
-    version.and_then(|version| version.parse().ok()).unwrap_or_default()
 }

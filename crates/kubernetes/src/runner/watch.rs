@@ -17,7 +17,7 @@ use tokio::sync::{Notify, watch};
 
 use super::Shared;
 use super::places::Right;
-use super::seen::{Presence, Seen, SeenJob, SeenPod, Warning};
+use super::seen::{Presence, Seen, SeenJob, SeenPod, Versions, Warning};
 use crate::calls::is_forbidden;
 use crate::names;
 use crate::text::Text;
@@ -190,6 +190,13 @@ impl KnownRuns {
 
     pub(super) fn get(&self, run: &RunName) -> Seen {
         self.lock().runs.get(run).cloned().unwrap_or_default()
+    }
+
+    /// How a run stands was said by this.
+    pub(super) fn answered(&self, run: &RunName, versions: Versions) {
+        if let Some(seen) = self.lock().runs.get_mut(run) {
+            seen.answered = Some(versions);
+        }
     }
 
     /// Those that are there.

@@ -64,9 +64,7 @@ impl RecordApi {
         // Without its Secret, which may have been deleted by hand.
         let record = entry.bare()?;
         match self.entomb(&record, None).await {
-            Ok(tombstone) => {
-                known.learn(tombstone.into());
-            }
+            Ok(tombstone) => known.learn(tombstone.into()),
             Err(StoreError::Conflict) => self.rewrite(known, &record).await?,
             // What goes with its namespace is let go without: it would hold that for ever.
             Err(StoreError::Unavailable(why)) if is_of_a_namespace_that_goes(&why) => {}

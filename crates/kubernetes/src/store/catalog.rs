@@ -14,9 +14,9 @@ use k8s_openapi::ByteString;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
+use super::RecordApi;
 use super::secrets::unique;
-use super::{RecordApi, entry};
-use crate::calls::{call, find, there};
+use crate::calls::{call, find, there, version_of};
 use crate::names;
 
 /// The largest catalog that is kept, as JSON: neither a ConfigMap nor a Secret holds more than 1 MiB.
@@ -36,14 +36,14 @@ pub(super) struct SavedCatalog<T> {
 
 impl RecordApi {
     pub(super) fn catalog_name(&self) -> String {
-        format!("catalog-{}", self.broker)
+        names::catalog(&self.broker)
     }
 
     /// What was saved last. Where its Secret was taken away, it is read without what that held.
     pub(super) async fn read_catalog(&self) -> Result<Option<SavedCatalog<Value>>, StoreError> {
         let name = self.catalog_name();
         let Some(kept) = find(self.config_maps().get(&name)).await? else { return Ok(None) };
-        let version = entry::version_of(kept.metadata.resource_version.as_deref());
+        let version = version_of(kept.metadata.resource_version.as_deref());
         let mut data = kept.data.unwrap_or_default();
         let has_secret = data.contains_key(REVISION);
         let whole = match has_secret {
@@ -107,7 +107,7 @@ impl RecordApi {
         if had_secret && !has_secret {
             there(call(self.secrets().delete(&name, &DeleteParams::default())).await)?;
         }
-        let version = entry::version_of(saved.metadata.resource_version.as_deref());
+        let version = version_of(saved.metadata.resource_version.as_deref());
         Ok(SavedCatalog { catalog: (), version, has_secret })
     }
 

@@ -11,7 +11,7 @@ use osb::{Action, BindingId, InstanceId, PlanId, ServiceId};
 use serde_json::{Error, Value};
 
 use super::RecordApi;
-use super::entry::{Entry, From};
+use super::entry::{Entry, StandsIn};
 use crate::resources::Kind;
 use crate::split::Places;
 
@@ -26,7 +26,7 @@ pub(crate) struct Damage {
 impl Entry {
     /// A record that cannot be read, as its resource says beside it. It is in nobody's hands: it counts as there, and
     /// no operation of it is carried on. One that was let go is none of ours any more.
-    pub(super) fn damaged(key: Key, from: From, why: &Error, object: &DynamicObject) -> Self {
+    pub(super) fn damaged(key: Key, from: StandsIn, why: &Error, object: &DynamicObject) -> Self {
         let said = |at: &str| object.data.pointer(at).and_then(Value::as_str);
         let may_be_busy =
             !matches!(said("/status/lastOperation/state"), Some("Succeeded" | "Failed"));
@@ -39,10 +39,10 @@ impl Entry {
     }
 
     pub(super) fn damaged_tombstone(key: &Key, why: &Error, object: &ConfigMap) -> Self {
-        Self::unread(key.clone(), From::Tombstone, why, false).of(&object.metadata)
+        Self::unread(key.clone(), StandsIn::Tombstone, why, false).of(&object.metadata)
     }
 
-    fn unread(key: Key, from: From, why: &Error, may_be_busy: bool) -> Self {
+    fn unread(key: Key, from: StandsIn, why: &Error, may_be_busy: bool) -> Self {
         Self {
             key,
             version: 0,

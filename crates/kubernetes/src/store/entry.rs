@@ -9,6 +9,7 @@ use serde_json::Error as Why;
 
 use super::damage::Damage;
 use super::read::unreadable;
+use crate::calls::version_of;
 use crate::names;
 use crate::resources::Since;
 use crate::split::{self, Places, Written};
@@ -24,7 +25,7 @@ pub(crate) struct Entry {
     pub(crate) version: u64,
     /// Of the resource, which owns the Secret.
     pub(crate) uid: String,
-    pub(crate) from: From,
+    pub(crate) from: StandsIn,
     /// [`Written`], as JSON.
     pub(crate) text: Box<str>,
     pub(crate) places: Places,
@@ -47,7 +48,7 @@ pub(crate) struct Entry {
 
 /// What an entry was read from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum From {
+pub(crate) enum StandsIn {
     /// As it was first written: its Secret may not be there yet.
     First,
     Resource,
@@ -64,8 +65,8 @@ impl Entry {
         let kept = object.data.pointer("/status/record").and_then(serde_json::Value::as_str);
         let first = || object.metadata.annotations.as_ref()?.get(names::RECORD).map(String::as_str);
         let text = kept.or_else(first)?;
-        let from = if kept.is_some() { From::Resource } else { From::First };
-        let entry = Self::read(text, from, object.metadata.resource_version.as_deref());
+        let from = if kept.is_some() { StandsIn::Resource } else { StandsIn::First };
+        let entry = Self::read(text, from);
         Some(match entry {
             Ok(entry) => Ok(entry.of(&object.metadata)),
             Err(why) => match key() {
@@ -92,7 +93,7 @@ impl Entry {
     /// Of a tombstone; `None` if it is none. One that cannot be read is damaged if it is known which it is.
     pub(super) fn of_tombstone(object: &ConfigMap, key: Option<&Key>) -> Option<Result<Self, Why>> {
         let text = object.data.as_ref()?.get(TOMBSTONE_KEY)?;
-        let entry = Self::read(text, From::Tombstone, object.metadata.resource_version.as_deref());
+        let entry = Self::read(text, StandsIn::Tombstone);
         Some(match (entry, key) {
             (Ok(entry), _) => Ok(entry.of(&object.metadata)),
             (Err(why), Some(key)) => Ok(Self::damaged_tombstone(key, &why, object)),
@@ -109,23 +110,17 @@ impl Entry {
         record.map_err(|error| unreadable(&self.key, &error.to_string()))
     }
 
-    fn read(text: &str, from: From, version: Option<&str>) -> Result<Self, Why> {
+    fn read(text: &str, from: StandsIn) -> Result<Self, Why> {
         let written: Written = serde_json::from_str(text)?;
         let (places, record) = (written.places.clone(), bare(written)?);
-        Ok(Self::new(&record, places, text.into(), from, version_of(version)))
+        Ok(Self::new(&record, places, text.into(), from))
     }
 
-    /// Of a record that was just written.
-    pub(super) fn new(
-        record: &Record,
-        places: Places,
-        text: Box<str>,
-        from: From,
-        version: u64,
-    ) -> Self {
+    /// Of a record, wherever it stands: see [`Self::of`].
+    pub(super) fn new(record: &Record, places: Places, text: Box<str>, from: StandsIn) -> Self {
         Self {
             key: record.key.clone(),
-            version,
+            version: 0,
             uid: String::new(),
             from,
             text,
@@ -186,9 +181,4 @@ fn bare(written: Written) -> Result<Record, Why> {
         order: serde_json::Map::new(),
         rest: serde_json::Map::new(),
     })
-}
-
-/// Resource versions are revisions of etcd: numbers that grow (KEP-5504 promises it from 1.35 on).
-pub(super) fn version_of(version: Option<&str>) -> u64 {
-    version.and_then(|version| version.parse().ok()).unwrap_or_default()
 }

@@ -11,10 +11,10 @@ use osb::InstanceId;
 use serde_json::json;
 
 use super::damage::nameless;
-use super::entry::{Entry, From, version_of};
+use super::entry::{Entry, StandsIn};
 use super::watch::PAGE;
 use super::{RecordApi, names};
-use crate::calls::{CallError, call, find, valueless};
+use crate::calls::{CallError, call, find, next_page, valueless, version_of};
 use crate::resources::Kind;
 use crate::split::{self, Parts, Written};
 use crate::text::Text;
@@ -141,7 +141,7 @@ impl RecordApi {
                     None => return Ok(None),
                 },
             }
-            if entry.from != From::First {
+            if entry.from != StandsIn::First {
                 // They were in its Secret before the resource named them.
                 let why = format!("Secret {name} lacks what the resource says is in it");
                 return Err(unreadable(&entry.key, &why));
@@ -196,15 +196,15 @@ impl RecordApi {
             for text in &page.items {
                 entries.extend(self.listed(kind, text)?.map(Arc::new));
             }
-            let Some(token) = page.metadata.continue_.filter(|token| !token.is_empty()) else {
-                let version = version_of(page.metadata.resource_version.as_deref());
+            let version = version_of(page.metadata.resource_version.as_deref());
+            let Some(next) = next_page(of, page.metadata) else {
                 return Ok(Listed::All { entries, version });
             };
             let fitting = entries.iter().filter(|entry| entry.passes(query.filter)).count();
             if !is_ordered && fitting >= query.limit {
                 return Ok(Listed::Enough(entries));
             }
-            of = of.continue_token(&token);
+            of = next;
         }
     }
 
@@ -230,6 +230,6 @@ pub(super) fn unreadable(key: &Key, why: &str) -> StoreError {
 
 impl Entry {
     pub(super) fn is_tombstone(&self) -> bool {
-        self.from == From::Tombstone
+        self.from == StandsIn::Tombstone
     }
 }

@@ -8,7 +8,6 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use data_encoding::BASE32_NOPAD;
 use engine::ports::StoreError;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
@@ -16,7 +15,6 @@ use kube::api::{Api, Patch, PatchParams, PostParams};
 use osb::weight::weigh;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
-use ring::rand::{SecureRandom, SystemRandom};
 use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 
@@ -186,15 +184,10 @@ impl Secrets {
 /// Parts that are to be written: the key and the content.
 pub(super) type Fresh = Vec<(String, Arc<Map<String, Value>>)>;
 
-/// A word that nobody else thinks of: 80 random bits.
+/// See [`crate::names::random_word`].
 pub(super) fn unique() -> Result<String, StoreError> {
-    let mut bytes = [0; 10];
-    SystemRandom::new()
-        .fill(&mut bytes)
-        .map_err(|_| StoreError::Unavailable("no random numbers to be had".to_owned()))?;
-    let mut word = BASE32_NOPAD.encode(&bytes);
-    word.make_ascii_lowercase();
-    Ok(word)
+    let word = crate::names::random_word();
+    word.ok_or_else(|| StoreError::Unavailable("no random numbers to be had".to_owned()))
 }
 
 impl RecordApi {

@@ -9,11 +9,11 @@ use kube::api::{DynamicObject, ListParams};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 
-use super::entry::{Entry, version_of};
+use super::entry::Entry;
 use super::known::{KnownRecords, Source, Watched};
 use super::sight::Sight;
 use super::{RecordApi, names};
-use crate::calls::{Again, call, watching};
+use crate::calls::{Again, call, next_page, version_of, watching};
 use crate::resources::Kind;
 
 /// The value of the label [`names::KEEPS`] of a tombstone.
@@ -135,10 +135,8 @@ async fn look_out_of_sight(
         for entry in page.items.iter().filter_map(|object| api.entry(object)?.ok()) {
             sight.keep(&api, &known, watched, &entry);
         }
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => bare = bare.continue_token(&token),
-            None => return,
-        }
+        let Some(next) = next_page(bare, page.metadata) else { return };
+        bare = next;
     }
 }
 

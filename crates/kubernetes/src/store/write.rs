@@ -8,12 +8,12 @@ use engine::record::{Key, Lifecycle, Record};
 use kube::api::{DeleteParams, DynamicObject, ObjectMeta, Patch, PatchParams, PostParams};
 use serde_json::{Map, Value, json};
 
-use super::entry::{Entry, From, version_of};
+use super::entry::{Entry, StandsIn};
 use super::known::KnownRecords;
 use super::read::unreadable;
 use super::secrets::{Fresh, unique};
 use super::{RecordApi, names};
-use crate::calls::{CallError, call, find, in_background, only};
+use crate::calls::{CallError, call, find, in_background, only, version_of};
 use crate::resources::{self, Kind, Since};
 use crate::split::{self, Parts, Places, Written};
 use crate::waking;
@@ -117,26 +117,26 @@ impl RecordApi {
             .map_err(|error| unreadable(&record.key, &error.to_string()))?;
         let made = call(self.resources(kind).create(&PostParams::default(), &resource)).await?;
         if outgoing.fresh.is_empty() {
-            return Ok(outgoing.entry(record, From::First, &made.metadata));
+            return Ok(outgoing.entry(record, StandsIn::First, &made.metadata));
         }
         let owner = owner(kind, &name, made.metadata.uid.as_deref().unwrap_or_default());
         let kept = self.keep(&name, &outgoing.fresh, &labels, &owner, None).await;
         if let Err(error) = kept {
             if error.had_no_effect() {
-                let made = outgoing.entry(record, From::First, &made.metadata);
+                let made = outgoing.entry(record, StandsIn::First, &made.metadata);
                 self.take_back(&made).await;
             }
             return Err(error.of_a_secret().into());
         }
         coming.kept();
         if waking::since(begun) < SURE {
-            return Ok(outgoing.entry(record, From::First, &made.metadata));
+            return Ok(outgoing.entry(record, StandsIn::First, &made.metadata));
         }
         // Somebody may have taken it for half made, and be about to remove it: whoever writes first wins.
         let version = made.metadata.resource_version.as_deref();
         let written = self.put_status(record, &outgoing, version).await;
         let written = written.map_err(|error| overtaken(error).of_what_is_recorded())?;
-        Ok(outgoing.entry(record, From::Resource, &written.metadata))
+        Ok(outgoing.entry(record, StandsIn::Resource, &written.metadata))
     }
 
     /// Writes the status of a record's resource, if that is still of this version.
@@ -174,7 +174,7 @@ impl RecordApi {
         match self.put_status(record, &outgoing, Some(&version)).await {
             Ok(written) => {
                 self.secrets.spend(&name, before.places.without(&outgoing.places).keys().cloned());
-                Ok(outgoing.entry(record, From::Resource, &written.metadata))
+                Ok(outgoing.entry(record, StandsIn::Resource, &written.metadata))
             }
             // Gone, or another's; or ours, and somebody in between has sent it twice.
             Err(CallError::NotFound | CallError::Conflict) => {
@@ -425,7 +425,7 @@ impl RecordApi {
             None => call(self.config_maps().create(&PostParams::default(), &tombstone)).await,
         };
         let made = made.map_err(overtaken)?;
-        let entry = Entry::new(record, Places::default(), text.into(), From::Tombstone, 0);
+        let entry = Entry::new(record, Places::default(), text.into(), StandsIn::Tombstone);
         Ok(entry.of(&made.metadata))
     }
 
@@ -439,8 +439,8 @@ impl RecordApi {
 }
 
 impl Outgoing {
-    fn entry(self, record: &Record, from: From, metadata: &ObjectMeta) -> Entry {
-        Entry::new(record, self.places, self.text.into(), from, 0).of(metadata)
+    fn entry(self, record: &Record, from: StandsIn, metadata: &ObjectMeta) -> Entry {
+        Entry::new(record, self.places, self.text.into(), from).of(metadata)
     }
 }
 

@@ -25,7 +25,7 @@ use super::resource::Key;
 use super::status::Made;
 use super::table::Scope;
 use super::trouble::Trouble;
-use crate::calls::{CallError, call, find};
+use crate::calls::{CallError, call, find, next_page};
 use crate::names::MANAGED_BY;
 
 /// How often they are looked for.
@@ -105,10 +105,8 @@ impl Controller {
             let page = call(secrets.list_metadata(&params)).await?;
             let keys = page.items.iter().filter_map(|it| of_record(&it.metadata));
             records.extend(keys.filter(|key| self.with(key, |_| ()).is_none()));
-            params.continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
-            if params.continue_token.is_none() {
-                return Ok(records);
-            }
+            let Some(next) = next_page(params, page.metadata) else { return Ok(records) };
+            params = next;
         }
     }
 

@@ -19,17 +19,21 @@ async fn left(town: &Town, name: &str, strategy: &str, status: Value) {
 
 /// A Job of it, as the original made them.
 async fn job_of(town: &Town, name: &str, script: &str, labels: Value) -> String {
+    let mut of_pod = json!({"quarks.cloudfoundry.org/qjob-name": name});
+    of_pod.as_object_mut().unwrap().extend(labels.as_object().unwrap().clone());
+    job_with(town, name, json!({"metadata": {"labels": of_pod}, "spec": pod(script)})).await
+}
+
+async fn job_with(town: &Town, name: &str, template: Value) -> String {
     let uid = town.jobs().get(name).await.unwrap().metadata.uid.unwrap();
     let job = format!("{name}-0123456789abcdef");
     let label = json!({"quarks.cloudfoundry.org/qjob-name": name});
-    let mut of_pod = label.clone();
-    of_pod.as_object_mut().unwrap().extend(labels.as_object().unwrap().clone());
     let object = json!({
         "metadata": {"name": job, "labels": label, "ownerReferences": [{
             "apiVersion": "quarks.cloudfoundry.org/v1alpha1", "kind": "QuarksJob", "name": name,
             "uid": uid, "controller": true, "blockOwnerDeletion": true,
         }]},
-        "spec": {"backoffLimit": 0, "template": {"metadata": {"labels": of_pod}, "spec": pod(script)}},
+        "spec": {"backoffLimit": 0, "template": template},
     });
     let object: Job = serde_json::from_value(object).unwrap();
     town.cluster.api::<Job>().create(&PostParams::default(), &object).await.unwrap();
@@ -82,6 +86,26 @@ async fn a_job_that_the_original_has_begun_is_carried_on_and_not_run_again() {
     // From now on they are as any other.
     town.trigger("errand", "now").await;
     assert_eq!(town.ended("errand", 2).await["trigger"], "now");
+}
+
+/// Whoever may write its pods may have them say which of their containers do the work: it ends with these, and nobody asks
+/// for the rest again and again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_the_original_has_begun_ends_by_what_its_pod_says() {
+    let mut town = Town::still("qjob-said").await;
+    left(&town, "a", "done", json!({"completed": false, "lastReconcile": null})).await;
+    let mut two = pod("true");
+    let mut other = two["containers"][0].clone();
+    (other["name"], other["args"]) = (json!("other"), json!(["-c", "exec sleep 600"]));
+    two["containers"].as_array_mut().unwrap().push(other);
+    let metadata = json!({
+        "labels": {"quarks.cloudfoundry.org/qjob-name": "a", "manciple.dev/triggered": "QuarksJob"},
+        "annotations": {"manciple.dev/containers": "c"},
+    });
+    let job = job_with(&town, "a", json!({"metadata": metadata, "spec": two})).await;
+    town.start().await;
+    let run = town.ended("a", 1).await;
+    assert_eq!((&run["succeeded"], &run["job"]), (&json!(true), &json!(job)), "{run}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,10 +3,11 @@
 use std::ops::Deref;
 
 use futures_util::AsyncBufRead;
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::api::{Api, DynamicObject, ListParams, LogParams, Patch, PatchParams};
 use kubernetes::quarks::Dialect;
-use kubernetes::quarks::view::{View, monitored_labels};
+use kubernetes::quarks::view::{OF_RUNS, View, monitored_labels};
 use serde_json::{Value, json};
 
 use super::args::KindArgs;
@@ -112,6 +113,18 @@ impl Cluster {
         };
         let patched = self.call(&what, &self.right("patch"), patched).await?;
         patched.map(|object| self.viewed(&what, &object)).transpose()
+    }
+
+    /// The Job of a run by what it says itself: one that the original has begun has another name than ours, and so have those
+    /// of pods that are followed, which only the history tells. `None`: there is none, or it is not known, as to who may list
+    /// no Jobs.
+    pub(crate) async fn job_of(&self, view: &View, run: u64) -> Option<String> {
+        let jobs: Api<Job> = Api::namespaced(self.client.clone(), &self.namespace);
+        let right = self.right_to("list", "jobs.batch");
+        let params = ListParams::default().labels(OF_RUNS);
+        let jobs = self.call("find the Job of the run", &right, jobs.list(&params)).await.ok()?;
+        let job = jobs.items.into_iter().find(|job| view.is_of_run(job, run))?;
+        job.metadata.name
     }
 
     /// The pods of a Job, in the order in which they were made.

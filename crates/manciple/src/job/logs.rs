@@ -23,14 +23,22 @@ const INTERVAL: Duration = Duration::from_secs(1);
 pub(crate) async fn print(cluster: &Cluster, args: &LogsArgs) -> Result<(), Failure> {
     let view = cluster.view(&args.name).await?;
     let run = wanted(cluster, &view, args.run)?;
-    let job = view.job(run);
+    let mut job = view.job(run);
     let printer = Printer::new(cluster.out, run);
     let mut seen = BTreeSet::new();
     let mut now = Some(view);
     loop {
         // Before the pods are looked for: the last of them must not be missed.
         let goes_on = now.as_ref().is_some_and(|view| goes_on(view, run));
-        let pods = cluster.pods(&job).await?;
+        let mut pods = cluster.pods(&job).await?;
+        if pods.is_empty()
+            && seen.is_empty()
+            && let Some(view) = &now
+            && let Some(other) = cluster.job_of(view, run).await
+        {
+            job = other;
+            pods = cluster.pods(&job).await?;
+        }
         for pod in &pods {
             if seen.insert(pod.metadata.uid.clone()) {
                 announce(cluster, pod, pods.len().max(seen.len()));

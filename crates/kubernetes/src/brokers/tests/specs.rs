@@ -32,6 +32,8 @@ fn what_is_wrong_is_refused_with_the_path_and_the_remedy() {
         (json!({"configMap": "Upper"}), "spec.configMap", "small letters"),
         (json!({"secret": 7}), "spec.secret", "small letters"),
         (json!({"namespace": "-x"}), "spec.namespace", "small letters"),
+        (json!({"namespace": "a.b"}), "spec.namespace", "at most 63"),
+        (json!({"configMap": "a..b"}), "spec.configMap", "in parts with ."),
         (
             json!({"plans": [{"planID": "p", "namespace": "Jobs"}]}),
             "spec.plans[0].namespace",

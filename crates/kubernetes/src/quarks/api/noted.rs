@@ -35,7 +35,8 @@ const PROOF: &str = "manciple.dev/proof";
 /// An object's annotations have room for 256 KiB. One that is larger is as if nothing was said: what is kept of its run is
 /// by the newest spec.
 const MAX_OUTPUT_BYTES: usize = 128 * 1024;
-/// The same.
+/// The same of what was found. Larger than that it is not ours: anybody who may write a Job may write it, and it is held for
+/// as long as the run goes on.
 const MAX_FOUND_BYTES: usize = 64 * 1024;
 
 /// What is noted of the run of a Job.
@@ -77,7 +78,9 @@ impl Noted {
                 Some(output["writeOnFailure"] == true)
             }),
             digest: note(SPEC).map(|digest| digest.as_str().into()),
-            found: note(FOUND).map(|found| found.as_str().into()),
+            found: note(FOUND)
+                .filter(|it| it.len() <= MAX_FOUND_BYTES)
+                .map(|found| found.as_str().into()),
         }
     }
 
@@ -191,6 +194,16 @@ mod tests {
             "spec": {"template": {"spec": {"containers": [{"name": "c"}]}}},
         });
         serde_json::from_value(object).unwrap()
+    }
+
+    #[test]
+    fn what_a_run_found_is_not_ours_where_it_is_more_than_we_write() {
+        let found = json!({"references": {}}).to_string();
+        let padded = format!("{found}{}", " ".repeat(MAX_FOUND_BYTES));
+        for (text, is_kept) in [(found, true), (padded, false)] {
+            let job = job(&json!({FOUND: text}));
+            assert_eq!(Noted::of(&job.metadata).found().is_some(), is_kept);
+        }
     }
 
     #[test]

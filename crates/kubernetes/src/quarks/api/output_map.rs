@@ -1,6 +1,6 @@
 //! `spec.output`: which files of which containers are kept, and as what.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -182,18 +182,51 @@ pub(crate) struct Target {
     versioned: bool,
 }
 
-impl Target {
-    /// Whether this may be it, by its name; `made` says whether a run of whose target it is may have made it, if it is
+/// What a spec's files become, by what is looked for: thousands of files may be kept, and each look asks of each reference
+/// whether it is one of them.
+#[derive(Debug, Default)]
+pub(crate) struct Targets(HashMap<(Kind, bool), Names>);
+
+/// Those of a kind that become versions, or that do not.
+#[derive(Debug, Default)]
+struct Names {
+    whole: HashSet<Box<str>>,
+    /// Of those that become several, how their names begin.
+    beginnings: HashSet<Box<str>>,
+}
+
+impl FromIterator<Target> for Targets {
+    fn from_iter<I: IntoIterator<Item = Target>>(targets: I) -> Self {
+        let mut all = Self::default();
+        for target in targets {
+            let names = all.0.entry((target.kind, target.versioned)).or_default();
+            match target.each {
+                Some(beginning) => names.beginnings.insert(beginning),
+                None => names.whole.insert(target.name),
+            };
+        }
+        all
+    }
+}
+
+impl Targets {
+    /// Whether this may be one, by its name; `made` says whether a run of whose target it is may have made it, if it is
     /// there.
-    pub(crate) fn is(&self, to: To, name: &str, made: Option<bool>) -> bool {
-        let is_it = |name: &str| match &self.each {
-            Some(beginning) => {
-                let rest = name.strip_prefix(&**beginning);
-                rest.is_some_and(|rest| !rest.is_empty()) && made != Some(false)
-            }
-            None => *self.name == *name,
+    pub(crate) fn have(&self, to: To, name: &str, made: Option<bool>) -> bool {
+        let To::Object(kind) = to else { return false };
+        let is_of = |versioned: bool, name: &str| {
+            let names = self.0.get(&(kind, versioned));
+            names.is_some_and(|names| names.have(name, made))
         };
-        let name = if self.versioned { base(name) } else { Some(name) };
-        to == To::Object(self.kind) && name.is_some_and(is_it)
+        is_of(false, name) || base(name).is_some_and(|name| is_of(true, name))
+    }
+}
+
+impl Names {
+    fn have(&self, name: &str, made: Option<bool>) -> bool {
+        // Of what begins so and has no more to it nothing is made.
+        let mut beginnings = name.char_indices().map(|(length, _)| &name[..length]);
+        self.whole.contains(name)
+            || (made != Some(false) && beginnings.any(|it| self.beginnings.contains(it)))
     }
 }

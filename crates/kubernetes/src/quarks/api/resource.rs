@@ -15,7 +15,7 @@ use super::following::Following;
 use super::inputs;
 use super::key::Key;
 use super::noted;
-use super::output_map::{OutputMap, Target};
+use super::output_map::{OutputMap, Targets};
 use super::reference::{Reference, To, dependencies, references};
 use super::schedule::Times;
 use super::status::{MADE, MOST_ENDED, SUCCEEDED, Said, WAITING};
@@ -84,7 +84,7 @@ pub(crate) struct Resource {
     /// Whether that is so of a run that failed, too.
     pub(crate) keeps_failures: bool,
     /// What it is kept in, where prefixes have a dash after them, and where they are verbatim.
-    makes: [Arc<[Target]>; 2],
+    makes: [Arc<Targets>; 2],
     pub(crate) references: Arc<[Reference]>,
     /// What the inputs of the next trigger refer to: waited for, and no configuration of its.
     pub(crate) told_of: Box<[Reference]>,
@@ -305,7 +305,7 @@ impl Resource {
 
     /// Holds nothing that may be large of it, as if it had neither a spec nor a record.
     pub(crate) fn leave_out(&mut self) {
-        let none: Arc<[Target]> = Arc::default();
+        let none: Arc<Targets> = Arc::default();
         self.unread = Some(Unread::Beside);
         (self.strategy, self.follows_config) = (Strategy::Manual, false);
         (self.times, self.following, self.outdated_trigger) = (None, None, None);
@@ -329,9 +329,9 @@ impl Resource {
         let unread = read.as_ref().err().copied();
         let ((mut record, of_record), is_recalled) = read.unwrap_or_default();
         let map = OutputMap::of(dialect, spec);
-        let makes: Arc<[Target]> = map.targets().collect();
+        let makes: Arc<Targets> = Arc::new(map.targets().collect());
         let verbatim = match spec["output"]["namePrefix"].is_string() {
-            true => OutputMap::named(dialect, spec, true).targets().collect(),
+            true => Arc::new(OutputMap::named(dialect, spec, true).targets().collect()),
             false => Arc::clone(&makes),
         };
         let times = Times::of(&spec["trigger"]);
@@ -423,7 +423,7 @@ impl Resource {
     /// Whether a run of it writes this, where prefixes are `verbatim` or not; `made` says whether a run of it may have
     /// made it, if it is there.
     pub(crate) fn makes(&self, to: To, name: &str, verbatim: bool, made: Option<bool>) -> bool {
-        self.makes[usize::from(verbatim)].iter().any(|target| target.is(to, name, made))
+        self.makes[usize::from(verbatim)].have(to, name, made)
     }
 
     /// Its newest success, if no run has failed since then and none goes on.

@@ -7,6 +7,9 @@ use kube::core::{Selector, SelectorExt as _};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
+/// How many expressions a selector may have.
+const MOST_EXPRESSIONS: usize = 100;
+
 /// A selector that was read.
 #[derive(Debug, Clone)]
 pub(crate) struct Selecting {
@@ -29,6 +32,12 @@ impl Selecting {
         let selector = if selector.is_null() { &json!({}) } else { selector };
         if !selector.is_object() {
             return Err("has to be an object: say matchLabels".to_owned());
+        }
+        let expressions = selector["matchExpressions"].as_array().map_or(0, Vec::len);
+        if expressions > MOST_EXPRESSIONS {
+            return Err(format!(
+                "matchExpressions: more than {MOST_EXPRESSIONS} are too many: each pod of the namespace is matched with all"
+            ));
         }
         let mut selector = respelled(selector);
         let bounds = bounds(&mut selector)?;
@@ -97,6 +106,16 @@ mod tests {
         Selecting::read(&selector)
             .unwrap()
             .selects(&BTreeMap::from([("env".to_owned(), value.to_owned())]))
+    }
+
+    #[test]
+    fn expressions_have_a_limit() {
+        let of = |count: usize| {
+            let all = vec![json!({"key": "env", "operator": "Exists"}); count];
+            Selecting::read(&json!({"matchExpressions": all})).map(drop)
+        };
+        assert_eq!(of(100), Ok(()));
+        assert!(of(101).unwrap_err().contains("more than 100 are too many"));
     }
 
     #[test]

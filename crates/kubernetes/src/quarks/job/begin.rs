@@ -91,12 +91,7 @@ impl Controller {
     ) -> Result<(), CallError> {
         // A Job that is made after another has carried the run out, and removed its own, would be a second one. So it
         // is made while nobody else may, or not at all.
-        let left = self.leads_for();
-        if left.is_zero() {
-            return Err(CallError::NoAnswer("another may lead by now".to_owned()));
-        }
-        let made = tokio::time::timeout(left, self.make(key, job)).await;
-        match made.unwrap_or_else(|_| Err(CallError::NoAnswer("while it leads".to_owned()))) {
+        match self.while_it_leads(self.make(key, job)).await {
             Ok(job) => {
                 self.counters.started.add();
                 self.table().learn_answer(&job);

@@ -30,7 +30,8 @@ impl Controller {
     pub(crate) async fn keep(&self, resource: &Resource, job: &SeenJob) -> Result<Outcome, Undone> {
         if job.noted.inherited {
             // What it leaves, the original's sidecar has kept before.
-            return Ok(ended(job.end.as_ref(), None)?);
+            let by_pods = job.wants.end(self.table().pods(job));
+            return Ok(ended(job.end.as_ref(), by_pods)?);
         }
         let spec = self.spec_of(resource, job).await?;
         let has_output = !OutputMap::of(resource.dialect, &spec).is_empty();
@@ -220,7 +221,11 @@ impl Controller {
             };
             let open = |keys: &KeySet| report::open(&found, log.as_deref(), keys, &job.name);
             let opened = self.keys.opened(open).await;
-            let opened = opened.map_err(|error| CallError::NoAnswer(error.to_string()))?;
+            // Who may not read the keys may write what others are refused all the same.
+            let opened = opened.map_err(|error| match CallError::from(error).of_a_secret() {
+                CallError::Forbidden(why) => CallError::Hindered(why),
+                error => error,
+            })?;
             let why = match (&found, &opened) {
                 (ContainerReport::Missing(why), _) => why.clone(),
                 (_, Err(error)) => report::unreadable(pod, &reporter, error),

@@ -58,20 +58,13 @@ impl Controller {
             }
             // A version that is made after another has kept a later run would be the newest. So it is made while nobody
             // else may act, or not at all.
-            let left = self.leads_for();
-            let late = || CallError::NoAnswer("another may lead by now".to_owned());
-            if left.is_zero() {
-                return Err(late());
-            }
             let put = async {
                 match wanted.kind {
                     Kind::ConfigMap => self.put(resource, &name, step, Object::of_config_map).await,
                     Kind::Secret => self.put(resource, &name, step, Object::of_secret).await,
                 }
             };
-            let written = tokio::time::timeout(left, put).await;
-            let written = written.unwrap_or_else(|_| Err(late()));
-            match written {
+            match self.while_it_leads(put).await {
                 Ok(object) => {
                     object.into_iter().for_each(|object| self.learn_object(&object));
                     return Ok(Ok(match wanted.kind {

@@ -1,5 +1,13 @@
 //! What is known without asking: of what was asked for, of Jobs, pods, ConfigMaps and Secrets, and of what we have done; and
 //! the watches that tell it.
+//!
+//! | | |
+//! |---|---|
+//! | told by a watch | `watch`, `follows` |
+//! | of each that was asked for, and of all | `table`, `deeds`, `strays`, `namesakes` |
+//! | of Jobs and pods | `job`, `wants`, `pod`, `pods`, `indexes`, `ending`, `lasting`, `overdue` |
+//! | of what is referred to or written | `object`, `held` |
+//! | of pods of others that are followed | `peers` |
 
 pub(super) mod deeds;
 pub(super) mod ending;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::ObjectMeta;
 use ring::digest::{Context, SHA256};
 
@@ -14,6 +15,14 @@ use crate::quarks::api::reference::{Kind, base};
 pub(crate) const WRITTEN_BY: &str = "manciple.dev/written-by";
 /// Whose runs write it, as `quarksjob/NAME`: an annotation of what belongs to nobody.
 pub(crate) const MADE_BY: &str = "manciple.dev/made-by";
+/// In bytes: a kind and a name. What is longer was written by somebody else, and would be held for each object.
+const LONGEST_MAKER: usize = 300;
+/// The same, of uids.
+const LONGEST_UID: usize = 64;
+
+fn uid(owner: &OwnerReference) -> &str {
+    if owner.uid.len() > LONGEST_UID { "" } else { &owner.uid }
+}
 
 /// Versions are less: exact in any JSON.
 const MAX_VERSION: u64 = 1 << 53;
@@ -93,8 +102,12 @@ impl Object {
     ) -> Option<Self> {
         let owners = metadata.owner_references.as_deref().unwrap_or_default();
         let owner = owners.iter().find(|owner| owner.controller == Some(true));
-        let controller: Option<Arc<str>> = owner.map(|owner| owner.uid.as_str().into());
-        let says = || metadata.annotations.as_ref()?.get(MADE_BY).cloned();
+        // One that is longer is nobody's, which is another's than anybody's.
+        let controller: Option<Arc<str>> = owner.map(|owner| uid(owner).into());
+        let says = || {
+            let said = metadata.annotations.as_ref()?.get(MADE_BY)?;
+            (said.len() <= LONGEST_MAKER).then(|| said.clone())
+        };
         let maker = match owner {
             Some(owner) => Dialect::of_owner(&owner.api_version, &owner.kind)
                 .map(|dialect| dialect.named(&owner.name)),
@@ -105,7 +118,7 @@ impl Object {
             labels.is_some_and(|labels| labels.contains_key(&dialect.label("container-name")))
         };
         let others = owners.iter().filter(|owner| owner.controller != Some(true));
-        let others: Box<[_]> = others.map(|owner| owner.uid.as_str().into()).collect();
+        let others: Box<[_]> = others.map(|owner| uid(owner).into()).collect();
         let is_owned = controller.is_some() || versioned.is_some() || !others.is_empty();
         Some(Self {
             kind,

@@ -13,7 +13,7 @@ use kube::api::Api;
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::table::Table;
-use crate::calls::watching;
+use crate::calls::{version_of, watching};
 use crate::quarks::Controller;
 use crate::quarks::api::following::{Following, When};
 use crate::quarks::api::key::Key;
@@ -108,8 +108,7 @@ impl Peer {
 
 /// 0 if it has none that can be read.
 pub(crate) fn version(pod: &Pod) -> u64 {
-    let version = pod.metadata.resource_version.as_deref();
-    version.and_then(|it| it.parse().ok()).unwrap_or_default()
+    version_of(pod.metadata.resource_version.as_deref())
 }
 
 fn stage(pod: &Pod) -> Stage {

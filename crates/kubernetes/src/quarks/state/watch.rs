@@ -28,6 +28,9 @@ use crate::text::{PAGE, Text};
 /// server that has just started denies for a moment what it has, and rights are given one after the other.
 const ABSENT: Duration = Duration::from_secs(60);
 
+/// So many kinds and namespaces are listed at once: a page of what is large is in memory twice.
+pub(crate) const LISTS_AT_ONCE: usize = 2;
+
 /// How often it is looked whether everything was listed.
 const LISTS: Duration = Duration::from_millis(500);
 
@@ -147,10 +150,16 @@ impl Controller {
         let mut listing = HashSet::new();
         let mut was_listed = false;
         let mut absent: Option<(Absence, Instant)> = None;
+        // Held while it lists.
+        let mut _room = None;
         while let Some(event) = events.next().await {
+            if !matches!(event, Ok(Event::InitApply(_))) {
+                _room = None;
+            }
             let keys = match event {
                 Ok(Event::Init) => {
                     listing = HashSet::new();
+                    _room = self.lists.acquire().await.ok();
                     continue;
                 }
                 Ok(Event::InitApply(text)) => {

@@ -357,6 +357,26 @@ fn what_a_run_writes_itself_is_known_by_its_name() {
     }
 }
 
+/// As many as a spec has room for, each asked for at every look.
+#[test]
+fn what_is_kept_is_found_by_its_name_however_many_files_are() {
+    let files: serde_json::Map<String, Value> =
+        (0..17_000).map(|file| (file.to_string(), json!({"name": format!("s{file}")}))).collect();
+    let mut spec = spec(&json!({"name": "s"}));
+    spec["output"]["outputMap"]["c"] = json!(files);
+    spec["output"]["versioned"] = json!(true);
+    let quarks = resource(Dialect::QuarksJob, &spec);
+    let long = "x".repeat(250);
+    let begun = std::time::Instant::now();
+    for reference in 0..1_000 {
+        let name = format!("{reference}{long}");
+        assert!(!quarks.makes(To::Object(Kind::Secret), &name[..250], false, None));
+    }
+    assert!(quarks.makes(To::Object(Kind::Secret), "s16999-v1", false, None));
+    // By one after the other it is some ten million comparisons.
+    assert!(begun.elapsed() < std::time::Duration::from_secs(5), "{:?}", begun.elapsed());
+}
+
 #[test]
 fn of_two_files_that_go_into_one_secret_the_last_is_kept() {
     for versioned in [true, false] {

@@ -70,6 +70,7 @@ pub(super) async fn runs(client: &Client, clock: &Arc<Set>) -> Shared {
     let settings = JobSettings::new("n", "b", "image", "agent");
     let (client, time) = ServerTime::by(Arc::clone(clock) as _, client, "n");
     Shared {
+        readings: Default::default(),
         keys: Keys::open(client.clone(), Arc::clone(&time), "n", "b").await.unwrap(),
         client,
         time,

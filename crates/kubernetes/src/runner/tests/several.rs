@@ -6,7 +6,7 @@ use std::time::Duration;
 use engine::names::RunName;
 use serde_json::json;
 
-use super::super::ending::seconds;
+use super::super::ending::second_pods;
 use super::super::manifest::alone;
 use super::super::seen::{Fence, Seen, SeenJob, SeenPod};
 use super::super::standing::{Standing, standing, why_to_fence};
@@ -242,8 +242,8 @@ fn a_second_pod_is_taken_away_before_it_begins() {
     ];
     for (name, job, pods, expected) in cases {
         let seen = Seen { job: Some(job), pods, ..Seen::default() };
-        assert_eq!(!seconds(&seen, MADE + 20).is_empty(), expected, "{name}");
+        assert_eq!(!second_pods(&seen, MADE + 20).is_empty(), expected, "{name}");
     }
     let unknown = Seen { pods: vec![gone(first()), second()], ..Seen::default() };
-    assert!(seconds(&unknown, MADE + 20).is_empty(), "whose it is, is not known");
+    assert!(second_pods(&unknown, MADE + 20).is_empty(), "whose it is, is not known");
 }

@@ -173,8 +173,8 @@ impl KnownRecords {
     }
 
     /// Takes in what was written. What is not newer than what is known changes nothing.
-    pub(super) fn learn(&self, entry: Arc<Entry>) -> bool {
-        self.take(entry, Source::Event)
+    pub(super) fn learn(&self, entry: Arc<Entry>) {
+        self.take(entry, Source::Event);
     }
 
     fn take(&self, entry: Arc<Entry>, source: Source) -> bool {

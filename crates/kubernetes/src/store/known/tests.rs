@@ -5,11 +5,11 @@ use osb::Action;
 
 use super::*;
 use crate::split::Places;
-use crate::store::entry::From;
+use crate::store::entry::StandsIn;
 
 fn entry(record: &Record, version: u64) -> Entry {
-    let entry = Entry::new(record, Places::default(), "{}".into(), From::Resource, version);
-    Entry { uid: "uid".to_owned(), ..entry }
+    let entry = Entry::new(record, Places::default(), "{}".into(), StandsIn::Resource);
+    Entry { version, uid: "uid".to_owned(), ..entry }
 }
 
 fn known(known: &KnownRecords, record: &Record) -> Option<u64> {

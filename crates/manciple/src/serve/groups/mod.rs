@@ -89,7 +89,14 @@ impl Serving {
 
     /// Whether this process carries operations out.
     pub(crate) fn leads(&self) -> bool {
-        self.engines().iter().any(Engine::drives)
+        match self {
+            Self::One(engine) => engine.drives(),
+            // There may be none to carry out yet.
+            Self::Apart(groups) => *groups.cluster.lead.held().borrow(),
+            Self::Templates(market, beside) => {
+                market.engine.drives() || beside.as_ref().is_some_and(|beside| beside.leads())
+            }
+        }
     }
 
     /// How many operations are in progress.

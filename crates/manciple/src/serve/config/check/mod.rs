@@ -111,8 +111,19 @@ impl Config {
     /// What an executable of this machine is given. On a cluster it is an image, and pods have it otherwise; templates have
     /// neither.
     fn of_one_machine(&self) -> Vec<String> {
+        let keys = [
+            ("key_file", &self.encryption.key_file),
+            ("previous_key_file", &self.encryption.previous_key_file),
+        ];
+        let keys = keys.into_iter().filter(|(_, key)| self.kubernetes.is_some() && key.is_some());
+        let keys = keys.map(|(member, _)| {
+            format!(
+                "encryption.{member}: is for one machine; on a cluster what is confidential is in Secrets, which its API \
+                 server encrypts where it is told to (EncryptionConfiguration): leave it out"
+            )
+        });
         let cluster = self.kubernetes.as_ref().filter(|cluster| !cluster.is_of_templates());
-        let Some(cluster) = cluster else { return Vec::new() };
+        let Some(cluster) = cluster else { return keys.collect() };
         let broker = &self.broker;
         [
             ("command", broker.command.is_some(), "kubernetes.image", "spec.image"),
@@ -129,6 +140,7 @@ impl Config {
             };
             format!("broker.{member}: is for one machine; on a cluster give {instead} instead")
         })
+        .chain(keys)
         .collect()
     }
 

@@ -272,6 +272,13 @@ fn what_is_of_one_machine_of_one_broker_or_of_several_is_told_together() {
             ],
         ),
         (
+            "{kubernetes: {image: x}, encryption: {key_file: k, previous_key_file: p}}".to_owned(),
+            vec![
+                ("encryption.key_file: ", "leave it out"),
+                ("encryption.previous_key_file: ", "leave it out"),
+            ],
+        ),
+        (
             format!("{{kubernetes: {{brokers: apart}}, broker: {command}}}"),
             vec![
                 ("broker.command: ", "spec.image of a Broker instead"),

@@ -1,0 +1,94 @@
+//! Reports that are read from logs: few at once.
+//!
+//! A report that has no room in its pod's status is in its log, and may take tens of megabytes until its outcome is written.
+//! Runs may end together, and whoever starts anew finds all that ended meanwhile.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use engine::names::RunName;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+
+/// So many are there at once.
+const AT_ONCE: usize = 2;
+/// One that was read keeps no other from being read for longer, whatever becomes of it.
+const HELD: Duration = Duration::from_secs(30);
+/// How often that is looked at.
+const LOOK: Duration = Duration::from_secs(1);
+
+pub(super) struct Readings {
+    room: Arc<Semaphore>,
+    held: Mutex<HashMap<RunName, (Instant, OwnedSemaphorePermit)>>,
+}
+
+impl Default for Readings {
+    fn default() -> Self {
+        Self { room: Arc::new(Semaphore::new(AT_ONCE)), held: Mutex::default() }
+    }
+}
+
+impl Readings {
+    /// Waits until the report of this run may be read. It has its place until the run is left, or for [`HELD`].
+    pub(super) async fn enter(&self, run: &RunName) {
+        while !self.is_held(run) {
+            let room = timeout(LOOK, Arc::clone(&self.room).acquire_owned()).await;
+            if let Ok(Ok(place)) = room {
+                self.lock().insert(run.clone(), (Instant::now(), place));
+            }
+        }
+    }
+
+    /// Whether one has its place.
+    fn is_held(&self, run: &RunName) -> bool {
+        let mut held = self.lock();
+        held.retain(|_, (since, _)| since.elapsed() < HELD);
+        held.contains_key(run)
+    }
+
+    /// What the report said is written, or not wanted any more.
+    pub(super) fn leave(&self, run: &RunName) {
+        self.lock().remove(run);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<RunName, (Instant, OwnedSemaphorePermit)>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    fn run(name: &str) -> RunName {
+        RunName::parse(name).unwrap()
+    }
+
+    #[tokio::test]
+    async fn few_are_read_at_once_and_another_when_one_is_left() {
+        let readings = Readings::default();
+        let [a, b, c] = ["provision-a", "provision-b", "provision-c"].map(run);
+        readings.enter(&a).await;
+        readings.enter(&b).await;
+        readings.enter(&a).await;
+        assert!(readings.enter(&c).now_or_never().is_none(), "there is no room");
+        readings.leave(&a);
+        readings.enter(&c).await;
+        assert!(!readings.is_held(&a) && readings.is_held(&b) && readings.is_held(&c));
+    }
+
+    #[tokio::test]
+    async fn what_becomes_of_nothing_keeps_no_other_for_ever() {
+        let readings = Readings::default();
+        for name in ["provision-a", "provision-b"] {
+            readings.enter(&run(name)).await;
+        }
+        for (since, _) in readings.lock().values_mut() {
+            *since -= HELD;
+        }
+        readings.enter(&run("provision-c")).await;
+    }
+}
