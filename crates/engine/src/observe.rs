@@ -62,8 +62,9 @@ pub(crate) async fn observe<'a>(
         _ => run_of(shared, operation, refused_start.is_some()).await?,
     };
     let halted = match &operation.halts {
-        // Its own run was begun when that one was over.
-        Some(halt) if run == RunState::Absent && (halt.first || !halt.kept) => {
+        // Its own run was begun when that one was over; and of one that is over, and whose leavings are kept, there is nothing
+        // more to learn.
+        Some(halt) if run == RunState::Absent && !halt.kept => {
             Some(shared.runner.observe(&halt.run).await?)
         }
         _ => None,
