@@ -3,9 +3,14 @@
 //! Whether a value is as a schema asks is found out soon: what was judged once is remembered. How it is not is told by
 //! going all ways there are, and where a schema refers to itself in `anyOf`, each level of the value doubles them: twenty
 //! levels are a million. So the ways are counted before they are gone.
+//!
+//! A pattern with a look-around or a back reference is tried in steps that may go back, up to a limit for each text. Where a
+//! schema has such, a thousand patterns and a thousand texts are minutes of a thread, whatever they say. So each text
+//! counts as many ways as it may take, and they are counted before anything is judged.
 
 use std::collections::HashMap;
 use std::ptr;
+use std::rc::Rc;
 
 use serde_json::{Map, Value};
 
@@ -18,14 +23,26 @@ const MOST: u64 = 100_000;
 /// So many may be asked one within another. Counting takes of the stack for each.
 const DEEPEST: usize = 300;
 
-/// Whether all ways in which a schema and a value go along with each other can be gone.
-pub(super) fn is_little(schema: &Value, value: &Value) -> bool {
-    let mut count = Count { targets: Targets::of(schema), known: HashMap::new() };
+/// What a text counts for a pattern that may go back: its steps to the limit take so much longer than a schema.
+const WAYS_BACK: u64 = 50;
+
+/// So many bytes of a text count as one way, squared: a look-around may go through all of it from each place in it.
+const BYTES_AROUND: u64 = 256;
+
+/// Whether all ways in which a schema and a value go along with each other can be gone; with patterns that may step back,
+/// or with none.
+pub(super) fn is_little(schema: &Value, value: &Value, steps_back: bool) -> bool {
+    let (targets, known, names) = (Targets::of(schema), HashMap::new(), Vec::new());
+    let mut count = Count { targets, known, names, steps_back };
     count.of(schema, value, 0).is_some_and(|ways| ways <= MOST)
 }
 
 struct Count<'s> {
     targets: Targets<'s>,
+    /// Whether patterns may step back.
+    steps_back: bool,
+    /// Names of members, as values: each stays where it is, for `known` has its place.
+    names: Vec<Rc<Value>>,
     /// The ways of a pair of schema and value; `None` while they are counted.
     known: HashMap<(*const Value, *const Value), Option<u64>>,
 }
@@ -78,9 +95,13 @@ impl<'s> Count<'s> {
                 let given = all.iter().filter_map(|(name, one)| Some((one, members?.get(name)?)));
                 self.sum(given, within)
             }
+            ("pattern", Value::String(_)) => Some(value.as_str().map_or(0, |it| self.of_text(it))),
             ("patternProperties", Value::Object(all)) => {
+                let names = value.as_object().into_iter().flat_map(Map::keys);
+                let tried: u64 = names.map(|name| self.of_text(name)).sum();
+                let tried = tried.checked_mul(u64::try_from(all.len()).ok()?)?;
                 let pairs = all.values().flat_map(|one| members(value).map(move |it| (one, it)));
-                self.sum(pairs, within)
+                self.sum(pairs, within)?.checked_add(tried)
             }
             ("items" | "prefixItems", Value::Array(all)) => {
                 self.sum(all.iter().zip(elements(value)), within)
@@ -91,13 +112,29 @@ impl<'s> Count<'s> {
             ("additionalProperties" | "unevaluatedProperties", one) => {
                 self.sum(members(value).map(|it| (one, it)), within)
             }
-            // Names are texts: nothing is within them.
-            ("propertyNames", one) => {
-                let each = self.of(one, &Value::Null, within)?;
-                each.checked_mul(u64::try_from(members(value).count()).ok()?)
-            }
+            ("propertyNames", one) => self.of_names(one, value, within),
             _ => Some(0),
         }
+    }
+
+    /// Names are texts: nothing is within them, and all count the same where no pattern steps back.
+    fn of_names(&mut self, one: &'s Value, value: &Value, within: usize) -> Option<u64> {
+        let mut names = value.as_object().into_iter().flat_map(Map::keys);
+        if !self.steps_back {
+            let each = self.of(one, &Value::Null, within)?;
+            return each.checked_mul(u64::try_from(names.count()).ok()?);
+        }
+        names.try_fold(0_u64, |sum, name| {
+            let name = Rc::new(Value::String(name.clone()));
+            self.names.push(Rc::clone(&name));
+            sum.checked_add(self.of(one, &name, within)?)
+        })
+    }
+
+    /// What a pattern may take to be tried with a text.
+    fn of_text(&self, text: &str) -> u64 {
+        let around = text.len() as u64 / BYTES_AROUND;
+        if self.steps_back { WAYS_BACK.saturating_add(around.saturating_mul(around)) } else { 0 }
     }
 
     fn sum<'v>(

@@ -22,7 +22,6 @@ use bytes::Bytes;
 use http::HeaderValue;
 use jiff::Timestamp;
 use jiff::fmt::rfc2822::DateTimePrinter;
-use jsonschema::Validator;
 use serde_json::Value;
 
 pub use crate::fields::Fault;
@@ -226,7 +225,7 @@ impl PlanEntry {
     /// Every violation, by JSON pointer; values are not repeated, for they may be secret. Of very
     /// many violations the first are told.
     pub fn check(&self, schema: SchemaUse, parameters: &Object) -> Result<(), Vec<Violation>> {
-        match self.validator(schema) {
+        match self.compiled(schema) {
             None => Ok(()),
             Some(_) => self.check_value(schema, &Value::Object(parameters.clone())),
         }
@@ -238,9 +237,9 @@ impl PlanEntry {
         schema: SchemaUse,
         parameters: &Value,
     ) -> Result<(), Vec<Violation>> {
-        let Some(validator) = self.validator(schema) else { return Ok(()) };
+        let Some(compiled) = self.compiled(schema) else { return Ok(()) };
         let Some(declared) = self.declared(schema) else { return Ok(()) };
-        let violations = schemas::violations(validator, declared, parameters);
+        let violations = schemas::violations(compiled, declared, parameters);
         if violations.is_empty() { Ok(()) } else { Err(violations) }
     }
 
@@ -256,7 +255,7 @@ impl PlanEntry {
         declared.as_ref()?.parameters.as_ref()
     }
 
-    fn validator(&self, schema: SchemaUse) -> Option<&Validator> {
+    fn compiled(&self, schema: SchemaUse) -> Option<&schemas::Compiled> {
         let is_theirs = schema == SchemaUse::Update && self.checks_updates();
         self.schemas.get(schema).filter(|_| !is_theirs)
     }

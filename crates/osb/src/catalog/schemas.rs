@@ -27,6 +27,9 @@ const MAX_MESSAGE_BYTES: usize = 300;
 /// Where they are too many ways to be gone.
 const UNTOLD: &str = "violates the schema, and it takes too many steps to tell where: give less, or what is nested less deep";
 
+/// Where whether there is any takes too many.
+const UNJUDGED: &str = "takes too many steps to check, for the schema has patterns with look-arounds or back references: give fewer texts, or shorter ones";
+
 /// One way in which parameters violate their schema.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
@@ -39,9 +42,17 @@ pub struct Violation {
 /// The compiled schemas of one plan.
 #[derive(Debug, Default)]
 pub(super) struct PlanSchemas {
-    provision: Option<Validator>,
-    update: Option<Validator>,
-    bind: Option<Validator>,
+    provision: Option<Compiled>,
+    update: Option<Compiled>,
+    bind: Option<Compiled>,
+}
+
+/// One schema.
+#[derive(Debug)]
+pub(super) struct Compiled {
+    validator: Validator,
+    /// Whether one of its patterns is not matched in time that is linear in the text: it has a look-around, or a back reference.
+    steps_back: bool,
 }
 
 impl PlanSchemas {
@@ -58,7 +69,7 @@ impl PlanSchemas {
     }
 
     /// Whether there is anything to check.
-    pub(super) fn get(&self, schema: SchemaUse) -> Option<&Validator> {
+    pub(super) fn get(&self, schema: SchemaUse) -> Option<&Compiled> {
         match schema {
             SchemaUse::Provision => self.provision.as_ref(),
             SchemaUse::Update => self.update.as_ref(),
@@ -69,15 +80,22 @@ impl PlanSchemas {
 
 /// What parameters violate; nothing they hold is repeated but names of properties.
 pub(super) fn violations(
-    validator: &Validator,
+    compiled: &Compiled,
     schema: &Value,
     parameters: &Value,
 ) -> Vec<Violation> {
+    let Compiled { validator, steps_back } = compiled;
+    let is_little = || effort::is_little(schema, parameters, *steps_back);
+    let of_all =
+        |message: &str| vec![Violation { path: String::new(), message: message.to_owned() }];
+    if *steps_back && !is_little() {
+        return of_all(UNJUDGED);
+    }
     if validator.is_valid(parameters) {
         return Vec::new();
     }
-    if !effort::is_little(schema, parameters) {
-        return vec![Violation { path: String::new(), message: UNTOLD.to_owned() }];
+    if !*steps_back && !is_little() {
+        return of_all(UNTOLD);
     }
     validator
         .iter_errors(parameters)
@@ -107,7 +125,7 @@ fn group(
     group: Option<&SchemaGroup>,
     path: &Path<'_>,
     faults: &Faults,
-) -> (Option<Validator>, Option<Validator>) {
+) -> (Option<Compiled>, Option<Compiled>) {
     let Some(group) = group else { return (None, None) };
     (
         schema(group.create.as_ref(), &path.member("create"), faults),
@@ -115,11 +133,7 @@ fn group(
     )
 }
 
-fn schema(
-    schema: Option<&ParametersSchema>,
-    path: &Path<'_>,
-    faults: &Faults,
-) -> Option<Validator> {
+fn schema(schema: Option<&ParametersSchema>, path: &Path<'_>, faults: &Faults) -> Option<Compiled> {
     let schema = schema?.parameters.as_ref()?;
     let path = path.member("parameters");
     let draft = draft(schema, &path, faults)?;
@@ -133,13 +147,8 @@ fn schema(
         faults.add(path, excess);
         return None;
     }
-    let compiled = jsonschema::options()
-        .with_draft(draft)
-        .with_pattern_options(PatternOptions::fancy_regex().backtrack_limit(BACKTRACK_LIMIT))
-        .offline()
-        .build(schema);
-    match compiled {
-        Ok(validator) if local => Some(validator),
+    match compiled(schema, draft) {
+        Ok(compiled) if local => Some(compiled),
         Ok(_) => None,
         Err(error) => {
             // An external reference cannot be resolved either; it is told once.
@@ -149,6 +158,18 @@ fn schema(
             None
         }
     }
+}
+
+/// With patterns that are linear in the text, if they can be.
+fn compiled(schema: &Value, draft: Draft) -> Result<Compiled, ValidationError<'static>> {
+    let options = || jsonschema::options().with_draft(draft).offline();
+    let linear = options().with_pattern_options(PatternOptions::regex());
+    if let Ok(validator) = linear.build(schema) {
+        return Ok(Compiled { validator, steps_back: false });
+    }
+    let back = PatternOptions::fancy_regex().backtrack_limit(BACKTRACK_LIMIT);
+    let validator = options().with_pattern_options(back).build(schema)?;
+    Ok(Compiled { validator, steps_back: true })
 }
 
 fn draft(schema: &Value, path: &Path<'_>, faults: &Faults) -> Option<Draft> {

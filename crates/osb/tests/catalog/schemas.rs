@@ -249,8 +249,53 @@ fn a_pattern_that_explodes_is_a_violation_soon() {
     };
     assert!(told(3).contains("does not match"), "{}", told(3));
     // 2¹⁷ ways to read it, of which not all are tried.
-    for length in [17, 400, 100_000] {
+    for length in [17, 400, 60_000] {
         assert!(told(length).contains("Max limit for backtracking"), "{}", told(length));
+    }
+}
+
+#[test]
+fn patterns_that_may_step_back_are_tried_with_as_many_texts_as_take_seconds() {
+    let explodes = "^(a|a)*(?!b)$";
+    let each = |pattern: &str| json!({"additionalProperties": {"pattern": pattern}});
+    let thousand = |of: fn(String) -> Value| json!({"allOf": (0..1_000).map(|n| of(format!("^(a|a)*(?!b{n})$"))).collect::<Vec<_>>()});
+    let of_each = thousand(|pattern| json!({"additionalProperties": {"pattern": pattern}}));
+    let of_names = thousand(|pattern| json!({"propertyNames": {"pattern": pattern}}));
+    let by_name = thousand(|pattern| json!({"patternProperties": {pattern: true}}));
+    let texts = |count: usize, text: &str| {
+        let texts = (0..count).map(|n| (format!("{}{n}", "a".repeat(20)), json!(text)));
+        Value::Object(texts.collect())
+    };
+    let (unjudged, exploding) =
+        (Some("takes too many steps to check"), format!("{}c", "a".repeat(30)));
+    for (name, declared, given, expected) in [
+        ("few texts that are fine", each(explodes), texts(1_000, "c"), Some("does not match")),
+        ("a long one", each("^(?!.*--)[a-z-]+$"), texts(1, &"a".repeat(50_000)), None),
+        ("many", each("^(?!.*--)[a-z-]+$"), texts(1_500, "a-b"), None),
+        ("too many", each("^(?!.*--)[a-z-]+$"), texts(2_500, "a-b"), unjudged),
+        ("too long", each("^(?!.*--)[a-z-]+$"), texts(1, &"a".repeat(100_000)), unjudged),
+        ("no pattern that may step back", each("^[a-z-]+$"), texts(20_000, &exploding[..9]), None),
+        ("nor with a long text", each("^(a|a)*$"), texts(1, &"a".repeat(200_000)), None),
+        ("a thousand patterns", of_each, texts(60, &exploding), unjudged),
+        ("for names", of_names, texts(60, ""), unjudged),
+        ("by name", by_name, texts(60, ""), unjudged),
+        (
+            "behind a reference",
+            json!({"definitions": {"x": each(explodes)},
+            "allOf": vec![json!({"$ref": "#/definitions/x"}); 1_000]}),
+            texts(60, &exploding),
+            unjudged,
+        ),
+    ] {
+        let catalog = compiled(&with_schema(schema(declared)));
+        let entry = catalog.plan(&id("service-1"), &PlanId::new("plan-1").unwrap()).unwrap();
+        let came = entry.check(SchemaUse::Provision, given.as_object().unwrap());
+        let told = came.err().map(|mut all| all.remove(0).message);
+        let fits = match (expected, &told) {
+            (Some(expected), Some(told)) => told.contains(expected),
+            (expected, told) => expected.is_none() && told.is_none(),
+        };
+        assert!(fits, "{name}: {told:?}");
     }
 }
 
