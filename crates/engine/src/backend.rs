@@ -380,7 +380,7 @@ impl Engine {
         query: &LastOperationQuery,
     ) -> Result<LastOperation, Error> {
         // Whose token is known was heard of; without one, the operation that is meant may be a later one.
-        let known = self.look(key, View::Known).await?;
+        let known = self.shared.store.glance_public(key).await.map_err(store_error)?;
         let certain = known.as_ref().is_some_and(|stored| answer::knows(&stored.record, query));
         let stored =
             if certain || !self.shared.store.lags() { known } else { self.read(key).await? };

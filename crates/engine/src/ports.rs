@@ -167,6 +167,12 @@ pub trait Store: Send + Sync + 'static {
         self.read(key).await
     }
 
+    /// The same without what is confidential: it may lack parameters, context, credentials and state. How an operation
+    /// stands is in it, so nothing is to be read for who asks after that.
+    async fn glance_public(&self, key: &Key) -> Result<Option<Stored>, StoreError> {
+        self.glance(key).await
+    }
+
     /// A record that is at hand, as it is: nothing is read for it, and nobody is asked. `None`: it is not
     /// at hand, or there is none; a write that expects none finds out which.
     fn recall(&self, _: &Key) -> Option<Stored> {

@@ -258,6 +258,12 @@ impl Store for KubernetesStore {
         }
     }
 
+    async fn glance_public(&self, key: &Key) -> Result<Option<Stored>, StoreError> {
+        let Some(entry) = self.known.get(key) else { return Ok(None) };
+        let (record, version) = (entry.bare()?, Version(entry.version.to_string()));
+        Ok(Some(Stored { record: Arc::new(record), version }))
+    }
+
     fn is_busy(&self, key: &Key) -> Option<bool> {
         self.known.get(key).map(|entry| entry.busy)
     }

@@ -314,6 +314,20 @@ fn missing(name: &str) -> (u16, Value) {
     (404, status)
 }
 
+#[tokio::test]
+async fn how_an_operation_stands_is_known_without_its_secret() {
+    let record = sample_binding("i", "b");
+    let places = Places { order: Some("order-1".to_owned()), rest: Some("rest-1".to_owned()) };
+    let object = resource(&record, places);
+    let store = answered(|request| panic!("{} was asked for", request.uri()));
+    let entry = RecordApi::entry_of(&record.key, &serde_json::from_value(object).unwrap()).unwrap();
+    store.known.hear(Arc::new(entry), Source::Event);
+    let seen = store.glance_public(&record.key).await.unwrap().unwrap();
+    assert_eq!(seen.version, Version("7".to_owned()));
+    assert_eq!(seen.record.operation.phase, record.operation.phase);
+    assert!(store.glance_public(&sample_binding("i", "c").key).await.unwrap().is_none());
+}
+
 #[tokio::test(start_paused = true)]
 async fn only_what_was_just_made_is_waited_for_where_its_secret_is_not_there() {
     let record = sample_binding("i", "b");

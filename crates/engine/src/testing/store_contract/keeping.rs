@@ -9,7 +9,7 @@ use super::Place;
 use super::samples::{Lists as _, all, busy, conflicts, deleted, full, get, key, keys, put};
 use super::samples::{sample, sample_binding};
 use crate::ports::Kind;
-use crate::record::{Lifecycle, Phase, Timestamp};
+use crate::record::{Lifecycle, Phase, Record, Timestamp};
 
 pub(super) async fn a_record_reads_as_it_was_written(place: Box<dyn Place>) {
     let store = place.open().await;
@@ -47,6 +47,22 @@ pub(super) async fn what_was_never_written_is_not_there(place: Box<dyn Place>) {
     assert!(store.busy().await.unwrap().is_empty());
     assert!(store.plans_in_use().await.unwrap().is_empty());
     assert!(store.catalog().await.unwrap().is_none());
+}
+
+pub(super) async fn how_an_operation_stands_is_in_the_public_part(place: Box<dyn Place>) {
+    let store = place.open().await;
+    assert!(store.glance_public(&key("i")).await.unwrap().is_none());
+    let record = full();
+    let version = put(&store, record.clone()).await;
+    let seen = store.glance_public(&record.key).await.unwrap().unwrap();
+    assert_eq!(seen.version, version);
+    let of = |record: &Record| {
+        let operation = &record.operation;
+        let stands = (operation.id.clone(), operation.action, operation.phase.clone());
+        let told = (operation.created_at, operation.said().map(str::to_owned));
+        (record.key.clone(), record.lifecycle, record.past.clone(), stands, told)
+    };
+    assert_eq!(of(&seen.record), of(&record));
 }
 
 pub(super) async fn instances_and_bindings_of_one_id_are_apart(place: Box<dyn Place>) {

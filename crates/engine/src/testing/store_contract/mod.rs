@@ -39,6 +39,7 @@ cases! {
     keeping:
         a_record_reads_as_it_was_written,
         what_was_never_written_is_not_there,
+        how_an_operation_stands_is_in_the_public_part,
         instances_and_bindings_of_one_id_are_apart,
         the_catalog_is_the_last_saved,
         a_write_is_seen_by_whatever_begins_after_it,

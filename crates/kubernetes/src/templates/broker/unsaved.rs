@@ -32,6 +32,10 @@ impl Store for Unsaved {
         self.store.glance(key).await
     }
 
+    async fn glance_public(&self, key: &Key) -> Result<Option<Stored>, StoreError> {
+        self.store.glance_public(key).await
+    }
+
     fn is_busy(&self, key: &Key) -> Option<bool> {
         self.store.is_busy(key)
     }
