@@ -17,6 +17,7 @@ use crate::hands::{Hands, Trouble};
 use crate::names::RunName;
 use crate::observe::{is_leaving, newest, observe};
 use crate::permits::Permits;
+use crate::policy::doubled;
 use crate::ports::{Run, RunState, StoreError, Stored};
 use crate::record::{Key, OperationFailure, Phase, Reason, Record, Timestamp};
 use crate::shared::Shared;
@@ -129,12 +130,6 @@ async fn drive(shared: &Arc<Shared>, key: Key, wake: &Notify, new: bool) {
             Next::Await(Awaited::Time(pause))
         });
     }
-}
-
-/// The pause after the `count`th time, from 1: twice as long each time, from `first` up to `most`.
-fn doubled(first: Duration, count: u32, most: Duration) -> Duration {
-    let times = 2_u32.saturating_pow(count.saturating_sub(1));
-    first.saturating_mul(times).min(most)
 }
 
 async fn wait(shared: &Shared, wake: &Notify, awaited: Awaited) {

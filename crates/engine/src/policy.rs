@@ -74,9 +74,14 @@ impl Default for Policy {
 impl Policy {
     /// The pause before attempt `next` (2 or later), or before the `next`th question.
     pub fn pause(&self, next: u32) -> Duration {
-        let doublings = next.saturating_sub(2).min(16);
-        self.backoff.saturating_mul(1 << doublings).min(self.backoff_max)
+        doubled(self.backoff, next.saturating_sub(1), self.backoff_max)
     }
+}
+
+/// The pause after the `count`th time, from 1: twice as long each time, from `first` up to `most`.
+pub fn doubled(first: Duration, count: u32, most: Duration) -> Duration {
+    let times = 2_u32.saturating_pow(count.saturating_sub(1));
+    first.saturating_mul(times).min(most)
 }
 
 /// A value for each action.

@@ -6,6 +6,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use engine::policy::doubled;
 use futures_util::FutureExt as _;
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
@@ -122,8 +123,8 @@ impl<K: Clone + Ord + Hash + Placed> Queue<K> {
             _ if again => Some(Duration::ZERO),
             Ok(pause) => pause,
             Err(latest) => {
-                let pause = AGAIN.saturating_mul(1 << turn.failures.min(10).saturating_sub(1));
-                latest.into_iter().chain([pause, LONGEST]).min()
+                let pause = doubled(AGAIN, turn.failures, LONGEST);
+                latest.into_iter().chain([pause]).min()
             }
         };
         match pause {

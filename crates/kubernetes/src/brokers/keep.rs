@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use engine::policy::doubled;
 use engine::ports::{RunFailure, StoreError};
 use engine::record::Reason;
 use engine::{CatalogError, Engine};
@@ -282,7 +283,7 @@ impl Keeper {
         turn.failures = if answers { 0 } else { turn.failures.saturating_add(1) };
         let pause = match turn.failures {
             0 => self.refresh,
-            failures => AGAIN.saturating_mul(1 << failures.min(7).saturating_sub(1)).min(LONGEST),
+            failures => doubled(AGAIN, failures, LONGEST),
         };
         turn.due = (!pause.is_zero()).then(|| Instant::now() + pause);
     }

@@ -2,7 +2,8 @@
 
 use engine::trigger::{Decision, Step, Wait};
 
-use super::api::resource::{RUNS, Resource};
+use super::api::record::RUNS;
+use super::api::resource::Resource;
 
 /// What a trigger waits for, for people, and maybe for long; `None`: for a moment, and of that nobody need be told.
 pub(super) fn waits(wait: &Wait, resource: &Resource, is_long: bool) -> Option<String> {

@@ -11,10 +11,12 @@ use engine::trigger::{
 use jiff::Timestamp;
 
 use super::api::dialect::Dialect;
+use super::api::history::Ended;
 use super::api::inputs;
 use super::api::key::Key;
 use super::api::reference::{Reference, To};
-use super::api::resource::{Ended, Resource};
+use super::api::resource::Resource;
+use super::api::schedule::Times;
 use super::job::retention::{Disposal, disposals};
 use super::state::ending;
 use super::state::job::SeenJob;
@@ -56,6 +58,30 @@ impl Look {
             false => decide(&self.state, now),
         }
     }
+
+    /// Whether a time of the schedule has come, and when the next one will.
+    fn see_times(&mut self, times: &Times, now: Timestamp) {
+        let passed = self.state.record.schedule.as_ref().filter(|it| *it.of == *times.of);
+        let said = passed.map(|passed| passed.since.parse().ok());
+        // Of a clock that was ahead, or of nobody: no time would come after it for as long as that. It counts from now.
+        let is_none = |since: &Timestamp| since.duration_since(now) > AHEAD;
+        if said.is_some_and(|since: Option<Timestamp>| since.as_ref().is_none_or(is_none)) {
+            self.state.record.schedule = None;
+        }
+        let since = said.flatten().unwrap_or(now).min(now);
+        match times.next(since, now) {
+            Ok(next) => {
+                let is_due = next <= now;
+                self.next = self.next.into_iter().chain((!is_due).then_some(next)).min();
+                self.state.schedule = Some(Schedule { of: times.of.to_string(), is_due });
+            }
+            Err(fault) => {
+                // Decided as if it had no schedule: the times behind it stay recorded until somebody mends it.
+                self.state.record.schedule = None;
+                self.fault = Some(fault);
+            }
+        }
+    }
 }
 
 /// What a resource refers to.
@@ -78,20 +104,7 @@ impl Table {
     pub(super) fn look(&mut self, key: &Key, settle: Duration, now: Timestamp) -> Option<Look> {
         let mut state = self.state(key, settle, now)?;
         let resource = self.entries.get(key)?.resource.clone()?;
-        let mut faults = Vec::new();
-        let is_told = match state.strategy {
-            Strategy::Now => true,
-            // `once` that has run starts no run, so its inputs are not read.
-            Strategy::Once => !state.record.once,
-            Strategy::Done => state.owes_once,
-            Strategy::Manual | Strategy::PodState => false,
-        };
-        if is_told {
-            let inputs = resource.inputs();
-            faults = inputs::faults(&inputs);
-            state.missing.extend(self.lacking(&resource, &resource.told_of));
-            state.inputs = inputs::read(inputs);
-        }
+        let faults = self.tell_inputs(&resource, &mut state);
         let jobs = self.entries.get(key)?.jobs.values();
         let next = jobs.filter_map(|job| self.awaited(&resource, job, now)).min();
         let lasting = self.lasting(key, &state, now);
@@ -114,28 +127,29 @@ impl Table {
             Some(Err(fault)) => look.fault = Some(fault.clone()),
             None => {}
         }
-        let Some(times) = &resource.times else { return Some(look) };
-        let passed = look.state.record.schedule.as_ref().filter(|it| *it.of == *times.of);
-        let said = passed.map(|passed| passed.since.parse().ok());
-        // Of a clock that was ahead, or of nobody: no time would come after it for as long as that. It counts from now.
-        let is_none = |since: &Timestamp| since.duration_since(now) > AHEAD;
-        if said.is_some_and(|since: Option<Timestamp>| since.as_ref().is_none_or(is_none)) {
-            look.state.record.schedule = None;
-        }
-        let since = said.flatten().unwrap_or(now).min(now);
-        match times.next(since, now) {
-            Ok(next) => {
-                let is_due = next <= now;
-                look.next = look.next.into_iter().chain((!is_due).then_some(next)).min();
-                look.state.schedule = Some(Schedule { of: times.of.to_string(), is_due });
-            }
-            Err(fault) => {
-                // Decided as if it had no schedule: the times behind it stay recorded until somebody mends it.
-                look.state.record.schedule = None;
-                look.fault = Some(fault);
-            }
+        if let Some(times) = &resource.times {
+            look.see_times(times, now);
         }
         Some(look)
+    }
+
+    /// The inputs of the run that is to begin, if one is, and what is wrong with them.
+    fn tell_inputs(&self, resource: &Resource, state: &mut State) -> Vec<String> {
+        let is_told = match state.strategy {
+            Strategy::Now => true,
+            // `once` that has run starts no run, so its inputs are not read.
+            Strategy::Once => !state.record.once,
+            Strategy::Done => state.owes_once,
+            Strategy::Manual | Strategy::PodState => false,
+        };
+        if !is_told {
+            return Vec::new();
+        }
+        let inputs = resource.inputs();
+        let faults = inputs::faults(&inputs);
+        state.missing.extend(self.lacking(resource, &resource.told_of));
+        state.inputs = inputs::read(inputs);
+        faults
     }
 
     /// Pods of runs that are over and that the next waits for: when to look again, and whether they have gone on for long.

@@ -12,10 +12,11 @@ use kube::api::DynamicObject;
 use serde_json::Value;
 
 use super::api::dialect::{Dialect, TRIGGERED};
+use super::api::history::{Ended, had_no_job};
 use super::api::naming;
 use super::api::noted::RUN_ID;
 use super::api::pod::SIDECAR;
-use super::api::resource::{Ended, Resource, had_no_job, word};
+use super::api::resource::{Resource, word};
 use crate::runner::delivery::DIRECTORY;
 
 /// The label of the Jobs of runs, and of their pods.

@@ -214,23 +214,7 @@ impl Shared {
 
     async fn release_job(&self, name: &RunName) -> Result<(), CallError> {
         let seen = self.known.get(name);
-        let Some(job) = &seen.job else {
-            return match self.find_job(name).await? {
-                // It may go on, and is ended then.
-                Some(job) if job.released.is_none() => {
-                    self.known.learn(job);
-                    Box::pin(self.release_job(name)).await
-                }
-                Some(_) => Ok(()),
-                // What it was to be given may be there: whoever was to start it was ended, or refused.
-                None => {
-                    for namespace in &self.namespaces {
-                        self.take_back(namespace, name).await?;
-                    }
-                    Ok(())
-                }
-            };
-        };
+        let Some(job) = &seen.job else { return self.release_unseen(name).await };
         if job.released.is_some() {
             return Ok(());
         }
@@ -253,9 +237,30 @@ impl Shared {
             }
             _ => Duration::from_secs(self.periods(Some(job)).failed),
         };
-        if kept <= self.linger {
-            return self.let_go(job).await;
+        if kept <= self.linger { self.let_go(job).await } else { self.keep_for(job, kept).await }
+    }
+
+    /// One whose Job nobody has seen.
+    async fn release_unseen(&self, name: &RunName) -> Result<(), CallError> {
+        match self.find_job(name).await? {
+            // It may go on, and is ended then.
+            Some(job) if job.released.is_none() => {
+                self.known.learn(job);
+                Box::pin(self.release_job(name)).await
+            }
+            Some(_) => Ok(()),
+            // What it was to be given may be there: whoever was to start it was ended, or refused.
+            None => {
+                for namespace in &self.namespaces {
+                    self.take_back(namespace, name).await?;
+                }
+                Ok(())
+            }
         }
+    }
+
+    /// Keeps a Job for inspection, without what it was given.
+    async fn keep_for(&self, job: &SeenJob, kept: Duration) -> Result<(), CallError> {
         let until =
             self.now_seconds().saturating_add(i64::try_from(kept.as_secs()).unwrap_or(i64::MAX));
         let patch = Patch::Merge(json!({

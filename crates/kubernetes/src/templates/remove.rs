@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
+use engine::policy::doubled;
 use futures_util::{StreamExt, stream};
 use kube::Client;
 use kube::api::{GetParams, PropagationPolicy};
@@ -76,16 +77,11 @@ impl Controller {
         let was_orphaning = self.with(key, |work| work.is_orphaned) == Some(true);
         let is_orphaned = was_orphaning || is_orphaned(instance, record.as_deref());
         let recorded = record.as_ref().filter(|kept| !kept.record.is_withdrawn());
-        let mut is_settled = true;
-        if let Some(kept) = recorded.filter(|_| !is_orphaned) {
-            let requester = Requester::of(&kept.record.requester).map_err(Trouble::Final)?;
-            let client = requester.client(&self.client, &key.namespace);
-            let targets = self.targets(instance, &client, kept).await?;
-            if self.remove_all(key, &client, &targets.made).await? == Left::Going {
-                return Ok(Came::Later(self.pause(key)));
-            }
-            is_settled = targets.is_settled;
-        }
+        let is_settled = match recorded.filter(|_| !is_orphaned) {
+            Some(kept) => self.remove_recorded(instance, kept).await?,
+            None => Some(true),
+        };
+        let Some(is_settled) = is_settled else { return Ok(Came::Later(self.pause(key))) };
         if let Some(wait) = self.may_come(key, is_settled) {
             let (namespace, name, seconds) = (&*key.namespace, &*key.name, wait.as_secs());
             tracing::info!(
@@ -99,9 +95,33 @@ impl Controller {
         if recorded.is_none() && !is_orphaned {
             self.tell_what_is_left(instance);
         }
+        self.let_go(key, record.as_deref(), is_orphaned).await
+    }
+
+    /// Removes what was made by a record. Whether making it has ended; `None`: some of it is going.
+    async fn remove_recorded(
+        &self,
+        instance: &Instance,
+        kept: &StoredRecord,
+    ) -> Result<Option<bool>, Trouble> {
+        let key = &instance.key;
+        let requester = Requester::of(&kept.record.requester).map_err(Trouble::Final)?;
+        let client = requester.client(&self.client, &key.namespace);
+        let targets = self.targets(instance, &client, kept).await?;
+        let left = self.remove_all(key, &client, &targets.made).await?;
+        Ok((left != Left::Going).then_some(targets.is_settled))
+    }
+
+    /// Lets go of the record, and of the instance.
+    async fn let_go(
+        &self,
+        key: &Key,
+        record: Option<&StoredRecord>,
+        is_orphaned: bool,
+    ) -> Result<Came, Trouble> {
         match is_orphaned {
-            true => self.release_orphaned_record(key, record.as_deref()).await?,
-            false => self.release_record(key, record.as_deref()).await?,
+            true => self.release_orphaned_record(key, record).await?,
+            false => self.release_record(key, record).await?,
         }
         let instance = self.known(key)?;
         self.hold(&instance, false).await?;
@@ -138,9 +158,9 @@ impl Controller {
     fn pause(&self, key: &Key) -> Duration {
         let looks = self.with(key, |work| {
             work.looks += 1;
-            work.looks - 1
+            work.looks
         });
-        LOOK.saturating_mul(1 << looks.unwrap_or_default().min(10)).min(LONGEST)
+        doubled(LOOK, looks.unwrap_or_default(), LONGEST)
     }
 
     pub(super) async fn remove_all(

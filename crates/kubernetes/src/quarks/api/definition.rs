@@ -6,7 +6,7 @@
 use serde_json::{Value, json};
 
 use super::dialect::Dialect;
-use super::resource::RECORD;
+use super::record::RECORD;
 use crate::definition::{
     Schema, column, condition_list, custom_resource, described, document, flag, object, text,
 };

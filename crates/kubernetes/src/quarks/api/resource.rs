@@ -1,32 +1,24 @@
 //! What of a QuarksJob or an ExtendedJob matters: read tolerantly, for what the API server let in is to run.
 
-use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
-use engine::trigger::{Concurrency, JobRecord, MAX_OPEN, MAX_RUN, Outcome, Passed, Run, Strategy};
-use kube::api::DynamicObject;
-use osb::weight::weigh;
-use serde::{Deserialize, Serialize};
+use engine::trigger::{Concurrency, JobRecord, Passed, Run, Strategy};
+use kube::api::{DynamicObject, ObjectMeta};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::dialect::Dialect;
 use super::following::Following;
+use super::history::{Ended, Status};
 use super::inputs;
 use super::key::Key;
 use super::noted;
 use super::output_map::{OutputMap, Targets};
+use super::record::{RUNS, Recorded};
 use super::reference::{Reference, To, dependencies, references};
 use super::schedule::Times;
-use super::status::{MADE, MOST_ENDED, SUCCEEDED, Said, WAITING};
-use super::unread::{HEAVIEST_RECORD, LARGE, Unread};
-
-/// The record of its runs: an annotation. It is written in one with the strategy that it takes a trigger
-/// from, which the status cannot be.
-pub(crate) const RUNS: &str = "manciple.dev/runs";
-
-/// The same in the status, as it was when the last run was settled.
-pub(crate) const RECORD: &str = "record";
+use super::unread::{LARGE, Unread};
 
 /// How long Kubernetes keeps a Job that has ended, where its template says so.
 pub(crate) const TTL: &str = "ttlSecondsAfterFinished";
@@ -95,182 +87,6 @@ pub(crate) struct Resource {
     digest: OnceLock<String>,
 }
 
-/// The record, as it is written.
-#[derive(Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Written {
-    /// Whose it is: a resource that was copied, with its annotations, has had no runs.
-    #[serde(default)]
-    pub(crate) uid: Option<String>,
-    #[serde(flatten)]
-    pub(crate) record: JobRecord,
-}
-
-/// Where it stands, for people.
-const IN_ANNOTATION: &str = "the annotation manciple.dev/runs";
-const IN_STATUS: &str = "status.record";
-
-impl Written {
-    /// What was written in this place of the one of this uid, and what that takes in bytes; `None`: nothing that counts.
-    ///
-    /// # Errors
-    /// If it is more than is kept of one. Nothing of it is read then: a part of it would be a record without runs.
-    fn read(
-        written: &str,
-        place: &'static str,
-        uid: Option<&str>,
-    ) -> Result<Option<(JobRecord, usize)>, Unread> {
-        let takes = weigh(written.as_bytes());
-        if takes > HEAVIEST_RECORD {
-            return Err(Unread::HeavyRecord(place));
-        }
-        let written = serde_json::from_str::<Self>(written).ok().filter(|it| it.is_of(uid));
-        match written.map(|it| it.record) {
-            Some(record) if record.open.len() > MAX_OPEN => {
-                Err(Unread::LongRecord(place, record.open.len()))
-            }
-            record => Ok(record.map(|record| (record, takes))),
-        }
-    }
-
-    /// A record, as it is written of one.
-    ///
-    /// # Errors
-    /// Of serde: there are none of a record.
-    pub(crate) fn text(of: &Resource, record: JobRecord) -> serde_json::Result<String> {
-        serde_json::to_string(&Self { uid: Some(of.uid.to_string()), record })
-    }
-
-    /// Whether a record of one would not be read again.
-    pub(crate) fn is_too_heavy(of: &Resource, record: &JobRecord) -> bool {
-        let text = Self::text(of, record.clone());
-        text.is_ok_and(|text| weigh(text.as_bytes()) > HEAVIEST_RECORD)
-    }
-
-    /// Whether it is this one's, and may be what we have written.
-    fn is_of(&self, uid: Option<&str>) -> bool {
-        let in_range =
-            self.record.last < MAX_RUN && self.record.open.iter().all(|run| run.id < MAX_RUN);
-        let is_time = |at: &str| at.is_empty() || at.parse::<jiff::Timestamp>().is_ok();
-        let are_times = self.record.open.iter().all(|run| is_time(&run.at));
-        (self.uid.is_none() || self.uid.as_deref() == uid) && in_range && are_times
-    }
-}
-
-/// The record of the one of this uid, and whether the annotation has none and it is as the status has it, if at all.
-///
-/// # Errors
-/// As of [`Written::read`].
-fn record_of(
-    annotation: Option<&str>,
-    status: Option<&str>,
-    uid: Option<&str>,
-) -> Result<((JobRecord, usize), bool), Unread> {
-    let read = |written: Option<&str>, place| match written {
-        Some(written) => Written::read(written, place, uid),
-        None => Ok(None),
-    };
-    match read(annotation, IN_ANNOTATION)? {
-        Some(record) => Ok((record, false)),
-        None => Ok((read(status, IN_STATUS)?.unwrap_or_default(), true)),
-    }
-}
-
-/// What its status says: each word of it by itself, for one that cannot be read takes nothing from the others.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Status {
-    pub(crate) completed: bool,
-    /// The newest first, each once.
-    pub(crate) history: Vec<Ended>,
-    /// What it waits for, in words.
-    pub(crate) waits: Option<String>,
-    /// How its conditions stand.
-    pub(crate) succeeded: Option<Said>,
-    pub(crate) waiting: Option<Said>,
-}
-
-impl Status {
-    /// As much of it as may be ours.
-    fn of(said: &Value) -> Self {
-        let ended = said["history"].as_array().into_iter().flatten().filter_map(Ended::of);
-        let mut history: Vec<Ended> = ended.collect();
-        history.sort_by_key(|run| Reverse(run.id));
-        history.dedup_by_key(|run| run.id);
-        history.truncate(MOST_ENDED);
-        Self {
-            completed: said["completed"] == true,
-            history,
-            waits: waits(said),
-            succeeded: Said::of(said, SUCCEEDED),
-            waiting: Said::of(said, WAITING),
-        }
-    }
-
-    /// Whether it says that a run goes on.
-    pub(crate) fn says_running(&self) -> bool {
-        self.succeeded.as_ref().is_some_and(Said::is_unknown)
-    }
-}
-
-/// A run that has ended, as the status shows it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Ended {
-    pub(crate) id: u64,
-    /// As it is spelled: another release may know others.
-    pub(crate) trigger: String,
-    pub(crate) job: String,
-    #[serde(flatten)]
-    pub(crate) outcome: Outcome,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub(crate) started_at: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub(crate) ended_at: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) seconds: Option<u64>,
-    /// Of a run that had no Job: of which template.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) template: Option<String>,
-}
-
-/// The reasons of runs that had no Job: it was refused, or the template makes none.
-pub(crate) const REFUSED: &str = "JobRefused";
-pub(crate) const INVALID: &str = "TemplateInvalid";
-
-/// Whether nothing was begun.
-pub(crate) fn had_no_job(outcome: &Outcome) -> bool {
-    [REFUSED, INVALID].contains(&outcome.reason.as_str())
-}
-
-impl Ended {
-    /// Whether nothing was begun, and by another template than this.
-    pub(crate) fn had_no_job_by_another(&self, than: &Resource) -> bool {
-        let is_another = |known: &str| known != than.digest();
-        had_no_job(&self.outcome) && self.template.as_deref().is_some_and(is_another)
-    }
-
-    /// `None` for what has no number. Any that has one has ended, and is not run again, whatever else it says.
-    fn of(said: &Value) -> Option<Self> {
-        let text = |name: &str| said[name].as_str().unwrap_or_default().to_owned();
-        let made = said["made"].as_array().into_iter().flatten();
-        let outcome = Outcome {
-            succeeded: said["succeeded"] == true,
-            reason: said["reason"].as_str().unwrap_or("Unknown").to_owned(),
-            message: text("message"),
-            made: made.filter_map(Value::as_str).take(MADE).map(str::to_owned).collect(),
-        };
-        Some(Self {
-            id: said["id"].as_u64().filter(|id| *id < MAX_RUN)?,
-            trigger: text("trigger"),
-            job: text("job"),
-            outcome,
-            started_at: text("startedAt"),
-            ended_at: text("endedAt"),
-            seconds: said["seconds"].as_u64(),
-            template: said["template"].as_str().map(str::to_owned),
-        })
-    }
-}
-
 /// What said when it runs before there was `spec.trigger`.
 const OUTDATED_TRIGGERS: [&str; 2] = ["run", "triggers"];
 
@@ -320,38 +136,14 @@ impl Resource {
 
     /// `None` for what has no name or identity, which no server sends.
     pub(crate) fn of(dialect: Dialect, object: &DynamicObject) -> Option<Self> {
-        let metadata = &object.metadata;
-        let spec = &object.data["spec"];
-        let recorded = metadata.annotations.as_ref().and_then(|all| all.get(RUNS));
-        let is_new = recorded.is_none();
-        let recalled = object.data["status"][RECORD].as_str();
-        let read = record_of(recorded.map(String::as_str), recalled, metadata.uid.as_deref());
-        let unread = read.as_ref().err().copied();
-        let ((mut record, of_record), is_recalled) = read.unwrap_or_default();
-        let map = OutputMap::of(dialect, spec);
-        let makes: Arc<Targets> = Arc::new(map.targets().collect());
-        let verbatim = match spec["output"]["namePrefix"].is_string() {
-            true => Arc::new(OutputMap::named(dialect, spec, true).targets().collect()),
-            false => Arc::clone(&makes),
-        };
-        let times = Times::of(&spec["trigger"]);
-        let of_pod = references(dialect.pod_spec(spec)).into_iter();
+        let (metadata, spec) = (&object.metadata, &object.data["spec"]);
+        let Recorded { record, takes, is_recalled, unread } = Recorded::of(object);
         let status = Status::of(&object.data["status"]);
-        // As long as nobody has changed it, its schedule is as old as itself. Of one that has run, whose record
-        // somebody has removed, times are behind it.
-        let has_run = record.last > 0 || !status.history.is_empty();
-        if let (Some(times), Some(1), None, Some(created), false) =
-            (&times, metadata.generation, &record.schedule, &metadata.creation_timestamp, has_run)
-        {
-            let (of, since) = (times.of.to_string(), created.0.to_string());
-            record.schedule = Some(Passed { of, since });
-        }
-        // It writes one of these before it makes a Job.
-        let has = |name: &str| object.data["status"].get(name).is_some();
-        let was_anothers = dialect == Dialect::QuarksJob
-            && is_new
-            && status.history.is_empty()
-            && (has("lastReconcile") || has("completed"));
+        let times = Times::of(&spec["trigger"]);
+        let record = begun(record, times.as_ref(), &status, metadata);
+        let was_anothers = dialect == Dialect::QuarksJob && was_anothers(object, &status);
+        let map = OutputMap::of(dialect, spec);
+        let of_pod = references(dialect.pod_spec(spec)).into_iter();
         Some(Self {
             dialect,
             namespace: metadata.namespace.as_deref()?.into(),
@@ -381,11 +173,11 @@ impl Resource {
                 .find(|member| spec["trigger"]["strategy"].is_null() && !spec[member].is_null()),
             has_output: !map.is_empty(),
             keeps_failures: !map.is_empty() && spec["output"]["writeOnFailure"] == true,
-            makes: [makes, verbatim],
+            makes: makes(dialect, spec, &map),
             references: of_pod.chain(dependencies(dialect, spec)).collect(),
             told_of: inputs::references_of(&spec["trigger"]["inputs"]).into(),
             spec: serde_json::to_vec(spec).ok()?.into(),
-            of_record,
+            of_record: takes,
             digest: OnceLock::new(),
         })
     }
@@ -472,6 +264,44 @@ impl Resource {
     }
 }
 
+/// What is recorded of one, with since when its times count: as long as nobody has changed it, its schedule is as old as
+/// itself. Of one that has run, whose record somebody has removed, times are behind it.
+fn begun(
+    mut record: JobRecord,
+    times: Option<&Times>,
+    status: &Status,
+    metadata: &ObjectMeta,
+) -> JobRecord {
+    let has_run = record.last > 0 || !status.history.is_empty();
+    let created = metadata.creation_timestamp.as_ref();
+    if let (Some(times), Some(1), None, Some(created), false) =
+        (times, metadata.generation, &record.schedule, created, has_run)
+    {
+        let (of, since) = (times.of.to_string(), created.0.to_string());
+        record.schedule = Some(Passed { of, since });
+    }
+    record
+}
+
+/// Whether the original operator has written to it, and we have recorded nothing yet. It writes one of these before it
+/// makes a Job.
+fn was_anothers(object: &DynamicObject, status: &Status) -> bool {
+    let annotations = object.metadata.annotations.as_ref();
+    let is_recorded = annotations.is_some_and(|all| all.contains_key(RUNS));
+    let has = |name: &str| object.data["status"].get(name).is_some();
+    !is_recorded && status.history.is_empty() && (has("lastReconcile") || has("completed"))
+}
+
+/// What its runs write, where prefixes have a dash after them, and where they are verbatim.
+fn makes(dialect: Dialect, spec: &Value, map: &OutputMap) -> [Arc<Targets>; 2] {
+    let dashed: Arc<Targets> = Arc::new(map.targets().collect());
+    let verbatim = match spec["output"]["namePrefix"].is_string() {
+        true => Arc::new(OutputMap::named(dialect, spec, true).targets().collect()),
+        false => Arc::clone(&dashed),
+    };
+    [dashed, verbatim]
+}
+
 /// What an API server takes of seconds: what is longer is as good as for ever.
 pub(crate) fn longest(seconds: u64) -> u64 {
     seconds.min(i32::MAX.unsigned_abs().into())
@@ -496,10 +326,4 @@ pub(crate) fn word(strategy: Strategy) -> &'static str {
         Strategy::Done => "done",
         Strategy::PodState => "podstate",
     }
-}
-
-fn waits(status: &Value) -> Option<String> {
-    let waiting = status["conditions"].as_array()?.iter().find(|it| it["type"] == WAITING)?;
-    (waiting["status"] == "True")
-        .then(|| waiting["message"].as_str().unwrap_or_default().to_owned())
 }

@@ -3,7 +3,9 @@
 use engine::trigger::{JobRecord, MAX_OPEN, Outcome, Run};
 use serde_json::{Value, json};
 
-use super::resource::{Ended, RECORD, Resource, Written, had_no_job};
+use super::history::{Ended, had_no_job};
+use super::record::{RECORD, Written};
+use super::resource::Resource;
 use crate::conditions;
 use crate::resources::time;
 

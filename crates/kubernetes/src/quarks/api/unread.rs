@@ -3,8 +3,9 @@
 
 use engine::trigger::{MAX_OPEN, Step};
 
+use super::record::Written;
 use super::reference::{MOST_OBJECTS, MOST_OTHERS};
-use super::resource::{Resource, Written};
+use super::resource::Resource;
 use crate::deep;
 
 /// No record of runs is read that takes more, in bytes. One with as many runs as may go on, each for a pod, takes half of

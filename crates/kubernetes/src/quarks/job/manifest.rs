@@ -7,10 +7,11 @@ use serde_json::{Value, json};
 
 use crate::names;
 use crate::quarks::api::dialect::{Dialect, TRIGGERED};
+use crate::quarks::api::history::INVALID;
 use crate::quarks::api::output_map::OutputMap;
 use crate::quarks::api::pod::{CONTAINERS, SIDECAR};
 use crate::quarks::api::reference::resolve;
-use crate::quarks::api::resource::{INVALID, Resource, TTL};
+use crate::quarks::api::resource::{Resource, TTL};
 use crate::quarks::api::shape;
 use crate::quarks::api::{naming, noted};
 use crate::quarks::output::capture::{

@@ -200,25 +200,12 @@ impl Controller {
                 let may_read = self.logs.read(&key, &job.uid, node, size, Instant::now());
                 *reading = Some(may_read.map_err(Undone::Later)?);
             }
-            let log = match &found {
-                ContainerReport::InLog { container, previous, logged } => {
-                    let (tail_lines, limit_bytes) = report::limits(logged);
-                    let previous = *previous || pod.anew && container == SIDECAR;
-                    let limits =
-                        LogParams { tail_lines, limit_bytes, previous, ..LogParams::default() };
-                    Some(self.log(job, pod, container, limits).await?)
-                }
-                ContainerReport::Printed(container) => {
-                    let limit_bytes = i64::try_from(report::PRINTED_BYTES).ok();
-                    let limits = LogParams { limit_bytes, ..LogParams::default() };
-                    let printed = self.log(job, pod, container, limits).await?;
-                    if let Err(beyond) = taken.bytes(printed.len()) {
-                        return Ok(Err(beyond));
-                    }
-                    Some(printed)
-                }
-                _ => None,
-            };
+            let log = self.log_of(job, pod, &found).await?;
+            if let (ContainerReport::Printed(_), Some(printed)) = (&found, &log)
+                && let Err(beyond) = taken.bytes(printed.len())
+            {
+                return Ok(Err(beyond));
+            }
             let open = |keys: &KeySet| report::open(&found, log.as_deref(), keys, &job.name);
             let opened = self.keys.opened(open).await;
             // Who may not read the keys may write what others are refused all the same.
@@ -238,6 +225,30 @@ impl Controller {
         }
         self.logs.were_read(&job.uid);
         Ok(Ok(reports))
+    }
+
+    /// As much of a log as a report takes; `None`: it is not in one.
+    async fn log_of(
+        &self,
+        job: &SeenJob,
+        pod: &SeenPod,
+        found: &ContainerReport,
+    ) -> Result<Option<Vec<u8>>, CallError> {
+        let (container, limits) = match found {
+            ContainerReport::InLog { container, previous, logged } => {
+                let (tail_lines, limit_bytes) = report::limits(logged);
+                let previous = *previous || pod.anew && container == SIDECAR;
+                let limits =
+                    LogParams { tail_lines, limit_bytes, previous, ..LogParams::default() };
+                (container, limits)
+            }
+            ContainerReport::Printed(container) => {
+                let limit_bytes = i64::try_from(report::PRINTED_BYTES).ok();
+                (container, LogParams { limit_bytes, ..LogParams::default() })
+            }
+            _ => return Ok(None),
+        };
+        self.log(job, pod, container, limits).await.map(Some)
     }
 
     async fn log(

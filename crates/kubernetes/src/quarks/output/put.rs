@@ -30,7 +30,7 @@ impl Controller {
         job: &SeenJob,
         wanted: &Wanted,
     ) -> Result<Result<String, Refusal>, CallError> {
-        let mut takes = false;
+        let mut is_taken = false;
         for _ in 0..TRIES {
             let immutable = self.settings.immutable_versions;
             let step = writes::step(&self.table().objects, resource, &job.name, wanted, immutable);
@@ -38,47 +38,34 @@ impl Controller {
                 Ok(step) => step,
                 Err(refusal) => return Ok(Err(refusal)),
             };
+            let target = format!("{}/{name}", wanted.kind.word());
             match &step {
                 // Another leader may have kept it, and a later run.
                 Step::Replace(_, version) if *version > resource.version => {
                     self.assert_open(resource, job).await?;
                 }
-                Step::Take(_) if takes => {
+                Step::Take(_) if is_taken => {
                     let why = "is deleted, and does not go: has it finalizers?";
-                    return Err(CallError::Stays(format!("{}/{name} {why}", wanted.kind.word())));
+                    return Err(CallError::Stays(format!("{target} {why}")));
                 }
                 Step::Take(left) => {
                     // Our resource may itself be the deleted one. Then the object is its successor's.
                     self.assert_open(resource, job).await?;
                     self.delete(left).await?;
-                    takes = true;
+                    is_taken = true;
                     continue;
                 }
                 _ => {}
             }
-            // A version that is made after another has kept a later run would be the newest. So it is made while nobody
-            // else may act, or not at all.
-            let put = async {
-                match wanted.kind {
-                    Kind::ConfigMap => self.put(resource, &name, step, Object::of_config_map).await,
-                    Kind::Secret => self.put(resource, &name, step, Object::of_secret).await,
-                }
-            };
-            match self.while_it_leads(put).await {
+            match self.put(resource, wanted.kind, &name, step).await {
                 Ok(object) => {
                     object.into_iter().for_each(|object| self.learn_object(&object));
-                    return Ok(Ok(match wanted.kind {
-                        Kind::ConfigMap => format!("configmap/{name}"),
-                        Kind::Secret => name,
-                    }));
+                    return Ok(Ok(if wanted.kind == Kind::Secret { name } else { target }));
                 }
                 Err(CallError::Exists | CallError::NotFound | CallError::Conflict) => {
                     self.look_at(resource, wanted.kind, &name).await?;
                 }
-                Err(CallError::Invalid(why)) => {
-                    let target = format!("{}/{name}", wanted.kind.word());
-                    return Ok(Err(refused(&target, &why)));
-                }
+                Err(CallError::Invalid(why)) => return Ok(Err(refused(&target, &why))),
                 Err(error) => return Err(error.of_a_secret()),
             }
         }
@@ -102,7 +89,26 @@ impl Controller {
     }
 
     /// What it is then; `None`: as it was.
-    async fn put<K>(
+    ///
+    /// A version that is made after another has kept a later run would be the newest. So it is made while nobody else may
+    /// act, or not at all.
+    async fn put(
+        &self,
+        resource: &Resource,
+        kind: Kind,
+        name: &str,
+        step: Step,
+    ) -> Result<Option<Object>, CallError> {
+        let put = async {
+            match kind {
+                Kind::ConfigMap => self.put_as(resource, name, step, Object::of_config_map).await,
+                Kind::Secret => self.put_as(resource, name, step, Object::of_secret).await,
+            }
+        };
+        self.while_it_leads(put).await
+    }
+
+    async fn put_as<K>(
         &self,
         resource: &Resource,
         name: &str,

@@ -8,8 +8,9 @@ use engine::trigger::Outcome;
 use super::job::SeenJob;
 use super::pod::SeenPod;
 use super::table::{Entry, Table};
+use crate::quarks::api::history::had_no_job;
 use crate::quarks::api::key::Key;
-use crate::quarks::api::resource::{Resource, had_no_job};
+use crate::quarks::api::resource::Resource;
 
 impl Table {
     fn change_own(&mut self, of: &Resource, change: impl FnOnce(&mut Entry)) {

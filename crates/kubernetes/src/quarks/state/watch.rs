@@ -62,6 +62,16 @@ impl Absence {
         }
     }
 
+    /// For how long it has been so; what is known is told once.
+    fn lasts(self, known: &mut Option<(Self, Instant)>, tell: impl FnOnce()) -> Duration {
+        let same = known.filter(|(known, _)| *known == self);
+        let (_, since) = *known.insert(same.unwrap_or_else(|| {
+            tell();
+            (self, Instant::now())
+        }));
+        since.elapsed()
+    }
+
     fn tell(self, what: Watched, of: &str, error: &watcher::Error) {
         match self {
             Self::Unserved => tracing::warn!(?what, of, %error, "it is not served any more"),
@@ -190,12 +200,7 @@ impl Controller {
                         tracing::warn!(?what, of, %error, "a watch was interrupted");
                         continue;
                     };
-                    let known = absent.filter(|(known, _)| *known == absence);
-                    let (_, since) = *absent.insert(known.unwrap_or_else(|| {
-                        absence.tell(what, of, &error);
-                        (absence, Instant::now())
-                    }));
-                    if since.elapsed() < ABSENT {
+                    if absence.lasts(&mut absent, || absence.tell(what, of, &error)) < ABSENT {
                         continue;
                     }
                     self.passed_over(follows, &scope)

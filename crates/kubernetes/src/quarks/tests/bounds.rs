@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 
 use crate::quarks::api::dialect::Dialect;
 use crate::quarks::api::document::Document;
-use crate::quarks::api::resource::{RUNS, Resource};
+use crate::quarks::api::record::RUNS;
+use crate::quarks::api::resource::Resource;
 use crate::quarks::api::unread::unwritable;
 use crate::quarks::state::job::SeenJob;
 use crate::quarks::state::table::Table;

@@ -4,7 +4,8 @@ use kube::api::DynamicObject;
 use serde_json::{Value, json};
 
 use crate::quarks::api::dialect::Dialect;
-use crate::quarks::api::resource::{RUNS, Resource};
+use crate::quarks::api::record::RUNS;
+use crate::quarks::api::resource::Resource;
 use crate::quarks::api::status;
 use crate::quarks::view::View;
 

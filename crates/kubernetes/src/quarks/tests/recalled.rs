@@ -9,8 +9,9 @@ use kube::api::DynamicObject;
 use serde_json::{Value, json};
 
 use crate::quarks::api::dialect::Dialect;
+use crate::quarks::api::record::RUNS;
 use crate::quarks::api::reference::{Kind, To};
-use crate::quarks::api::resource::{RUNS, Resource};
+use crate::quarks::api::resource::Resource;
 use crate::quarks::api::status;
 use crate::quarks::look::{Look, owes_once, recalled};
 use crate::quarks::state::job::SeenJob;

@@ -116,6 +116,35 @@ fn of_template(
     revision: &MaintenanceInfo,
     template: &Template,
 ) -> Service {
+    let annotation = |name: &str| template.annotation(name).filter(|text| !text.is_empty());
+    let mut metadata = Map::new();
+    for (annotations, member) in METADATA {
+        if let Some(text) = annotations.iter().find_map(|name| annotation(name)) {
+            metadata.insert(member.to_owned(), json!(text));
+        }
+    }
+    let tags = annotation("tags").unwrap_or_default();
+    let tags = tags.split(',').filter(|tag| !tag.is_empty()).map(str::to_owned);
+    Service {
+        id,
+        name: template.name().to_owned(),
+        description: annotation("description").unwrap_or("No description provided.").to_owned(),
+        bindable: !annotation(BINDABLE).is_some_and(|said| said.eq_ignore_ascii_case("false")),
+        plans: vec![plan_of(plan, revision, template)],
+        tags: tags.collect(),
+        requires: Vec::new(),
+        instances_retrievable: None,
+        bindings_retrievable: None,
+        allow_context_updates: None,
+        metadata: Some(metadata).filter(|metadata| !metadata.is_empty()),
+        dashboard_client: None,
+        plan_updateable: None,
+        extensions: Map::new(),
+    }
+}
+
+/// The one plan of a template: its parameters, and in which order a form asks for them.
+fn plan_of(id: PlanId, revision: &MaintenanceInfo, template: &Template) -> Plan {
     let order: Vec<&str> = template.parameters.iter().map(|it| it.name.as_str()).collect();
     let schemas = Schemas {
         service_instance: Some(SchemaGroup {
@@ -134,8 +163,8 @@ fn of_template(
     let form = json!({"schemas": {"service_instance": {"create": {
         "openshift_form_definition": order,
     }}}});
-    let plan = Plan {
-        id: plan,
+    Plan {
+        id,
         name: "default".to_owned(),
         description: "Default plan".to_owned(),
         metadata: form.as_object().cloned(),
@@ -148,31 +177,6 @@ fn of_template(
         maintenance_info: Some(revision.clone()),
         // By the template that the instance has.
         extensions: Map::from_iter([(CHECKS_UPDATES.to_owned(), json!(true))]),
-    };
-    let annotation = |name: &str| template.annotation(name).filter(|text| !text.is_empty());
-    let mut metadata = Map::new();
-    for (annotations, member) in METADATA {
-        if let Some(text) = annotations.iter().find_map(|name| annotation(name)) {
-            metadata.insert(member.to_owned(), json!(text));
-        }
-    }
-    let tags = annotation("tags").unwrap_or_default();
-    let tags = tags.split(',').filter(|tag| !tag.is_empty()).map(str::to_owned);
-    Service {
-        id,
-        name: template.name().to_owned(),
-        description: annotation("description").unwrap_or("No description provided.").to_owned(),
-        bindable: !annotation(BINDABLE).is_some_and(|said| said.eq_ignore_ascii_case("false")),
-        plans: vec![plan],
-        tags: tags.collect(),
-        requires: Vec::new(),
-        instances_retrievable: None,
-        bindings_retrievable: None,
-        allow_context_updates: None,
-        metadata: Some(metadata).filter(|metadata| !metadata.is_empty()),
-        dashboard_client: None,
-        plan_updateable: None,
-        extensions: Map::new(),
     }
 }
 
