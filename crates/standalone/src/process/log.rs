@@ -26,9 +26,9 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// Begins a log in a directory, of about `limit` bytes.
+    /// Begins a log in a directory, of about `limit` bytes; of none, it only counts.
     pub(super) fn create(directory: &Path, limit: usize) -> io::Result<Self> {
-        let half = (limit / 2).max(1);
+        let half = limit.div_ceil(2);
         let head = durable::create(&head(directory))?;
         let directory = directory.to_owned();
         Ok(Self { directory, half, head, head_left: half, tail: None, printed: 0 })
@@ -40,7 +40,10 @@ impl Log {
         let begun = bytes.len().min(self.head_left);
         self.head.write_all(&bytes[..begun])?;
         self.head_left -= begun;
-        bytes = &bytes[begun..];
+        // What more than fills both files of the tail would be gone when this returns: a file for each
+        // few bytes of it would keep the broker waiting.
+        let skipped = (bytes.len() - begun).saturating_sub(2 * self.half);
+        bytes = &bytes[begun + skipped..];
         while !bytes.is_empty() {
             let (file, left) = match &mut self.tail {
                 Some(tail) if tail.1 > 0 => tail,
@@ -111,7 +114,10 @@ fn new(directory: &Path) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    use std::mem::MaybeUninit;
+
     use engine::redact::Secrets;
+    use rustix::fs::inotify::{self, CreateFlags, Reader, WatchFlags};
 
     use super::*;
 
@@ -164,6 +170,40 @@ mod tests {
             assert!(size <= 3 * LIMIT as u64 / 2, "{size}");
         }
         assert_eq!(log.printed, 10_000);
+    }
+
+    #[test]
+    fn of_a_log_without_room_nothing_is_written_and_all_is_counted() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut log = Log::create(directory.path(), 0).unwrap();
+        log.write(b"one").unwrap();
+        log.write(&[b'x'; 100_000]).unwrap();
+        let entries = std::fs::read_dir(directory.path()).unwrap();
+        let files: Vec<_> = entries.map(|entry| entry.unwrap()).collect();
+        assert_eq!(files.len(), 1, "{files:?}");
+        assert_eq!(files[0].metadata().unwrap().len(), 0);
+        let read = |printed| read(directory.path(), 0, printed, &Redactor::default()).unwrap();
+        assert_eq!(read(Some(log.printed)).trim(), "[100003 bytes left out]");
+        assert_eq!(read(None), "");
+    }
+
+    #[test]
+    fn however_small_the_limit_a_write_costs_no_more_than_three_files() {
+        for limit in [1, 2, 3, LIMIT] {
+            let directory = tempfile::tempdir().unwrap();
+            let mut log = Log::create(directory.path(), limit).unwrap();
+            log.write(b"begun").unwrap();
+            let made = inotify::init(CreateFlags::NONBLOCK).unwrap();
+            inotify::add_watch(&made, directory.path(), WatchFlags::CREATE).unwrap();
+            log.write(&[b'x'; 65_535]).unwrap();
+            log.write(b"e").unwrap();
+            let mut buffer = [MaybeUninit::uninit(); 4096];
+            let mut made = Reader::new(made, &mut buffer);
+            let count = std::iter::from_fn(|| made.next().ok().map(drop)).take(1000).count();
+            assert!(count <= 4, "{limit}: {count}");
+            let text = read(directory.path(), limit, Some(log.printed), &Redactor::default());
+            assert!(text.unwrap().ends_with(if limit == 1 { "\n" } else { "e" }), "{limit}");
+        }
     }
 
     #[test]
