@@ -228,9 +228,13 @@ impl RunDirectory {
         self.file(name).exists()
     }
 
+    /// What is not as this version writes it is [`io::ErrorKind::InvalidData`], and the error repeats nothing of it.
     fn read_json<T: DeserializeOwned>(&self, name: &str) -> io::Result<Option<T>> {
-        let content = durable::read(&self.file(name), usize::MAX)?;
-        Ok(content.map(|content| serde_json::from_slice(&content)).transpose()?)
+        let Some(content) = durable::read(&self.file(name), usize::MAX)? else { return Ok(None) };
+        serde_json::from_slice(&content).map(Some).map_err(|_| {
+            let what = format!("{name} is damaged, or was written by another version");
+            io::Error::new(io::ErrorKind::InvalidData, what)
+        })
     }
 }
 

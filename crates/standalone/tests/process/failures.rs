@@ -93,6 +93,30 @@ async fn a_result_that_was_tampered_with_is_not_believed() {
     assert!(until_lost(&runner, &run).await.contains("damaged"));
 }
 
+#[tokio::test]
+async fn a_run_whose_order_cannot_be_read_is_lost_and_keeps_no_other_from_its_release() {
+    let fixture = Fixture::with_broker(
+        r#"if [ -e "$LEDGER/wait" ]; then until [ -e "$LEDGER/go" ]; do sleep 0.05; done; fi
+           echo '{}'"#,
+    );
+    let (runner, good, spoilt) = (fixture.runner(), run("good-1"), run("spoilt-1"));
+    finish(&runner, &good).await.unwrap();
+    fs::write(fixture.path("ledger/wait"), "").unwrap();
+    runner.start(&spoilt).await.unwrap();
+    for content in ["", "{\"version\": \"told-nowhere\"}"] {
+        fs::write(fixture.run_file(&spoilt.name, "run.json"), content).unwrap();
+        let state = runner.observe(&spoilt.name).await.unwrap();
+        assert!(matches!(state, RunState::Running { .. }), "it goes on: {state:?}");
+        let unreleased = runner.unreleased().await.unwrap();
+        let names: Vec<_> = unreleased.iter().map(|(name, _)| name).collect();
+        assert_eq!(names, [&good.name]);
+    }
+    fs::write(fixture.path("ledger/go"), "").unwrap();
+    let why = until_lost(&runner, &spoilt).await;
+    assert!(why.contains("run.json") && !why.contains("told-nowhere"), "{why}");
+    runner.release(&spoilt.name).await.unwrap();
+}
+
 async fn refused(fixture: &Fixture, says: &[&str]) {
     let (runner, run) = (fixture.runner(), run("refused-1"));
     let Err(StartError::Permanent(why)) = runner.start(&run).await else {

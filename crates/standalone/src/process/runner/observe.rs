@@ -60,8 +60,15 @@ impl Shared {
             Standing::Ended => {
                 let sealed = run.result()?.unwrap_or_default();
                 let ending = self.key(name).and_then(|key| Ending::open(&key, name, &sealed));
-                match (run.about()?, ending) {
-                    (Some(about), Some(ending)) => RunState::Finished(ending.interpret(&about)),
+                match (run.about(), ending) {
+                    (Ok(Some(about)), Some(ending)) => {
+                        RunState::Finished(ending.interpret(&about))
+                    }
+                    // No time mends it.
+                    (Err(error), _) if error.kind() == io::ErrorKind::InvalidData => {
+                        RunState::Lost { why: format!("what it was to do is not known: {error}") }
+                    }
+                    (Err(error), _) => return Err(error),
                     _ => RunState::Lost {
                         why: "its result was damaged, or sealed under another key".to_owned(),
                     },
@@ -78,20 +85,30 @@ impl Shared {
         })
     }
 
-    /// A run whose order was never written down had no broker.
+    /// A run that cannot be read keeps no other from being released.
     pub(super) fn unreleased(&self) -> io::Result<Vec<(RunName, Key)>> {
         let mut unreleased = Vec::new();
         for entry in std::fs::read_dir(&self.runs)? {
             let name = entry?.file_name();
             let Some(name) = name.to_str().and_then(RunName::parse) else { continue };
-            let run = self.run(name.as_str());
-            let about = match run.standing()? {
-                Standing::Running { .. } | Standing::Ended | Standing::Lost => run.about()?,
-                Standing::Absent | Standing::Prepared | Standing::Released => None,
-            };
-            unreleased.extend(about.and_then(|about| Some((name, about.key()?))));
+            match self.owner_of_unreleased(name.as_str()) {
+                Ok(owner) => unreleased.extend(owner.map(|owner| (name, owner))),
+                Err(error) => {
+                    tracing::warn!(run = %name, %error, "a run stays: whose it is cannot be read");
+                }
+            }
         }
         Ok(unreleased)
+    }
+
+    /// A run whose order was never written down had no broker.
+    fn owner_of_unreleased(&self, name: &str) -> io::Result<Option<Key>> {
+        let run = self.run(name);
+        let about = match run.standing()? {
+            Standing::Running { .. } | Standing::Ended | Standing::Lost => run.about()?,
+            Standing::Absent | Standing::Prepared | Standing::Released => None,
+        };
+        Ok(about.and_then(|about| about.key()))
     }
 
     fn progress(&self, name: &str) -> io::Result<Option<String>> {
