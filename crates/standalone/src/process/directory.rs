@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! lock        held by the supervisor while it lives
-//! started     created once, before the broker: no second one is ever started
+//! started     created once, before the broker: no second one is ever started; says whose session it is in
 //! run.json    what was ordered
 //! broker      which processes the broker's are
 //! cancel      somebody asked for the end
@@ -134,9 +134,10 @@ impl RunDirectory {
         self.has("started")
     }
 
-    /// Claims the only start that this run has; `false` if it was claimed before.
-    pub(super) fn claim(&self) -> io::Result<bool> {
-        durable::mark(&self.file("started"), b"")
+    /// Claims the only start that this run has; `false` if it was claimed before. For a supervisor that
+    /// is about to start a broker, with the session in which that will be found.
+    pub(super) fn claim(&self, session: Option<&Identity>) -> io::Result<bool> {
+        durable::mark(&self.file("started"), &json(&session)?)
     }
 
     /// Gives the start back: nothing was started.
@@ -149,8 +150,8 @@ impl RunDirectory {
         durable::stage(&self.file("run.json"), &json(about)?)
     }
 
-    /// Says that the broker was started, and which processes are its, if that is known. Not durable:
-    /// after a loss of power there are none.
+    /// Says that the broker was started, and which processes are its, if that is known: else those of the
+    /// session are taken for its. Not durable: after a loss of power there are none.
     pub(super) fn write_broker(&self, broker: Option<&Identity>) -> io::Result<()> {
         std::fs::write(self.file("broker"), json(&broker)?)
     }
@@ -196,10 +197,18 @@ impl RunDirectory {
         lock::signal_holder(&self.file("lock"), Signal::TERM).map(drop)
     }
 
-    /// Ends what a supervisor left behind that was killed.
+    /// Ends what a supervisor left behind that was killed: the broker, or where it was not noted yet
+    /// whatever is left in the session.
     pub(super) fn end_broker(&self) -> io::Result<()> {
-        let broker: Option<Option<Identity>> = self.read_json("broker").unwrap_or_default();
-        broker.flatten().map_or(Ok(()), |broker| broker.end())
+        for note in ["broker", "started"] {
+            match self.read_json::<Option<Identity>>(note) {
+                Ok(Some(Some(processes))) => return processes.end(),
+                Ok(None | Some(None)) => {}
+                Err(error) if error.kind() == io::ErrorKind::InvalidData => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     /// Forgets the result, and everything else that nobody reads.
@@ -258,14 +267,14 @@ mod tests {
         assert_eq!(run.standing().unwrap(), Standing::Absent);
         run.prepare().unwrap();
         assert_eq!(run.standing().unwrap(), Standing::Prepared);
-        assert!(run.claim().unwrap());
+        assert!(run.claim(None).unwrap());
         assert_eq!(run.standing().unwrap(), Standing::Lost);
         run.write_result(b"x").unwrap();
         assert_eq!(run.standing().unwrap(), Standing::Ended);
         run.release().unwrap();
         assert_eq!(run.standing().unwrap(), Standing::Released);
         assert_eq!(run.result().unwrap(), None);
-        assert!(!run.claim().unwrap(), "a released run is not started again");
+        assert!(!run.claim(None).unwrap(), "a released run is not started again");
     }
 
     #[test]
@@ -273,10 +282,10 @@ mod tests {
         let (_runs, run) = run();
         run.prepare().unwrap();
         run.prepare().unwrap();
-        assert!(run.claim().unwrap());
-        assert!(!run.claim().unwrap());
+        assert!(run.claim(None).unwrap());
+        assert!(!run.claim(None).unwrap());
         run.unclaim().unwrap();
-        assert!(run.claim().unwrap());
+        assert!(run.claim(None).unwrap());
     }
 
     #[test]

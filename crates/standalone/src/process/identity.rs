@@ -3,11 +3,12 @@
 //! Needed only when a supervisor was killed: its broker goes on with nobody to end it, and must be
 //! ended before the run is called lost, or a retry would work beside it.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 use std::{fs, io};
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, getpid, kill_process_group};
 use serde::{Deserialize, Serialize};
 
 /// The processes of a run.
@@ -15,9 +16,9 @@ use serde::{Deserialize, Serialize};
 pub(super) struct Identity {
     /// The supervisor: its number is that of the session.
     session: i32,
-    /// The broker: its number is that of the process group.
-    group: i32,
-    /// When the broker began, in ticks since the machine did.
+    /// The broker: its number is that of the process group. Before there is one: the whole session.
+    group: Option<i32>,
+    /// When the broker began, or before there is one the supervisor, in ticks since the machine did.
     began: u64,
     /// Which start of the machine that was.
     boot: String,
@@ -36,10 +37,24 @@ impl Identity {
     /// Of this process and its child.
     pub(super) fn of(broker: Pid) -> io::Result<Self> {
         let stat = stat(broker.as_raw_nonzero().get())?;
-        Ok(Self { session: stat.session, group: stat.group, began: stat.began, boot: boot()? })
+        let (session, group) = (stat.session, Some(stat.group));
+        Ok(Self { session, group, began: stat.began, boot: boot()? })
     }
 
-    /// Ends what is left of the group; waits until it is gone, for two seconds at most.
+    /// Of this process and whatever it starts in its session.
+    ///
+    /// # Errors
+    /// If that is not its own: others are in it, too.
+    pub(super) fn of_session() -> io::Result<Self> {
+        let own = getpid().as_raw_nonzero().get();
+        let stat = stat(own)?;
+        if stat.session != own {
+            return Err(io::Error::other("the supervisor has no session of its own"));
+        }
+        Ok(Self { session: own, group: None, began: stat.began, boot: boot()? })
+    }
+
+    /// Ends what is left of the group, or of the session; waits until it is gone, for two seconds at most.
     ///
     /// A number of a session or a group is not given away while a process of it is left, so a
     /// process that has both, on the same start of the machine, is one of these.
@@ -47,33 +62,37 @@ impl Identity {
         if boot()? != self.boot {
             return Ok(());
         }
-        let Some(group) = Pid::from_raw(self.group) else { return Ok(()) };
         for _ in 0..200 {
-            if !self.is_alive()? {
+            let groups = self.groups_alive()?;
+            if groups.is_empty() {
                 return Ok(());
             }
-            match kill_process_group(group, Signal::KILL) {
-                Ok(()) | Err(rustix::io::Errno::SRCH) => {}
-                Err(error) => return Err(error.into()),
+            for group in groups.into_iter().filter_map(Pid::from_raw) {
+                match kill_process_group(group, Signal::KILL) {
+                    Ok(()) | Err(rustix::io::Errno::SRCH) => {}
+                    Err(error) => return Err(error.into()),
+                }
             }
             std::thread::sleep(Duration::from_millis(10));
         }
         Err(io::Error::new(io::ErrorKind::TimedOut, "processes of a lost run do not end"))
     }
 
-    fn is_alive(&self) -> io::Result<bool> {
-        if let Ok(leader) = stat(self.group)
+    /// The process groups in which a process is left.
+    fn groups_alive(&self) -> io::Result<BTreeSet<i32>> {
+        if let Ok(leader) = stat(self.group.unwrap_or(self.session))
             && leader.began != self.began
         {
-            return Ok(false);
+            return Ok(BTreeSet::new());
         }
         let numbers = fs::read_dir("/proc")?
             .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
-        Ok(numbers.filter_map(|pid| stat(pid).ok()).any(|process| {
-            process.group == self.group
+        let left = numbers.filter_map(|pid| stat(pid).ok()).filter(|process| {
+            self.group.is_none_or(|group| process.group == group)
                 && process.session == self.session
                 && !matches!(process.state, 'Z' | 'X')
-        }))
+        });
+        Ok(left.map(|process| process.group).collect())
     }
 }
 
@@ -100,7 +119,7 @@ fn boot() -> io::Result<String> {
 #[cfg(test)]
 mod tests {
     use std::os::unix::process::CommandExt;
-    use std::process::Command;
+    use std::process::{Command, Stdio};
 
     use super::*;
 
@@ -124,10 +143,48 @@ mod tests {
             Identity { session: identity.session + 1, ..identity.clone() },
         ] {
             other.end().unwrap();
-            assert!(identity.is_alive().unwrap(), "{other:?} ended {identity:?}");
+            assert!(!identity.groups_alive().unwrap().is_empty(), "{other:?} ended {identity:?}");
         }
         identity.end().unwrap();
-        assert!(!identity.is_alive().unwrap());
+        assert!(identity.groups_alive().unwrap().is_empty());
         child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_session_is_ended_whose_leader_is_gone_and_one_with_its_number_is_not() {
+        let script = "sleep 60 & read line";
+        let mut command = Command::new("setsid");
+        let command = command.args(["sh", "-c", script]).stdin(Stdio::piped());
+        let mut leader = command.spawn().unwrap();
+        let pid = i32::try_from(leader.id()).unwrap();
+        // It is `setsid` first, then the shell, which starts the other.
+        let has_both = || {
+            let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+            children.is_ok_and(|children| !children.trim().is_empty())
+        };
+        while !has_both() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let began = stat(pid).unwrap().began;
+        let identity = Identity { session: pid, group: None, began, boot: boot().unwrap() };
+        Identity { began: identity.began + 1, ..identity.clone() }.end().unwrap();
+        leader.kill().unwrap();
+        leader.wait().unwrap();
+        for other in [
+            Identity { boot: "another".to_owned(), ..identity.clone() },
+            Identity { session: identity.session + 1, ..identity.clone() },
+        ] {
+            other.end().unwrap();
+            assert!(!identity.groups_alive().unwrap().is_empty(), "{other:?} ended {identity:?}");
+        }
+        identity.end().unwrap();
+        assert!(identity.groups_alive().unwrap().is_empty());
+    }
+
+    #[test]
+    fn one_in_the_session_of_another_does_not_take_it_for_its_own() {
+        let own = stat(getpid().as_raw_nonzero().get()).unwrap();
+        let is_leader = own.session == getpid().as_raw_nonzero().get();
+        assert_eq!(Identity::of_session().is_ok(), is_leader);
     }
 }

@@ -1,6 +1,7 @@
 //! Whoever is killed, whenever: each run takes effect once, and ends.
 
 use std::fs;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -214,18 +215,30 @@ async fn two_servers_that_start_the_same_runs_start_each_once() {
 
 #[tokio::test]
 async fn a_broker_whose_supervisor_was_killed_is_ended_before_the_run_is_lost() {
+    ended_before_it_is_lost("orphan-1", |_| {}).await;
+}
+
+#[tokio::test]
+async fn so_is_one_whose_supervisor_was_killed_before_it_noted_it_or_while_it_did() {
+    ended_before_it_is_lost("orphan-2", |note| fs::remove_file(note).unwrap()).await;
+    ended_before_it_is_lost("orphan-3", |note| fs::write(note, "{\"sess").unwrap()).await;
+}
+
+/// `spoil` is given the note that the supervisor had made of its broker.
+async fn ended_before_it_is_lost(name: &str, spoil: impl FnOnce(PathBuf)) {
     let fixture = Fixture::with_broker(
         r#"trap '' TERM HUP; echo $$ >"$LEDGER/pid"; sleep 600 & echo $! >"$LEDGER/child"
            while :; do sleep 0.1; done"#,
     );
-    let (runner, run) = (fixture.runner(), run(Behaviour::Slow, "orphan-1"));
+    let (runner, run) = (fixture.runner(), run(Behaviour::Slow, name));
     runner.start(&run).await.unwrap();
     let pid = |name: &str| {
         fs::read_to_string(fixture.path("ledger").join(name)).ok()?.trim().parse().ok()
     };
     let broker: i32 = wait_for("the broker", || pid("pid")).await;
     let child: i32 = wait_for("its child", || pid("child")).await;
-    kill_supervisor(&fixture.path("runs/orphan-1"));
+    kill_supervisor(&fixture.path("runs").join(name));
+    spoil(fixture.run_file(&run.name, "broker"));
     until_lost(&runner, &run).await;
     assert!(!is_alive(broker) && !is_alive(child), "they went on behind a lost run");
 }

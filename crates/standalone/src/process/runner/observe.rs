@@ -168,7 +168,7 @@ impl Shared {
                 return Ok(false);
             }
             // A supervisor that an earlier server left behind may still be about to start it.
-            Standing::Prepared if !run.claim()? => return Ok(false),
+            Standing::Prepared if !run.claim(None)? => return Ok(false),
             Standing::Lost => {
                 run.end_broker()?;
                 if run.log()?.is_none() {

@@ -33,6 +33,7 @@ use super::directory::{ExitNote, RunDirectory};
 use super::durable;
 use super::ending::{Bytes, Ending};
 use super::exchange::Exchange;
+use super::identity::Identity;
 use super::log;
 use super::order::{GO, Order, Reply};
 use super::refusal::Refusal;
@@ -92,7 +93,7 @@ struct Signals {
 }
 
 async fn supervise(run: &RunDirectory) -> io::Result<()> {
-    // Fails only for the leader of a process group, which is as good.
+    // Fails only for the leader of a process group, which is as good if it leads a session, too.
     let _ = setsid();
     // What the broker leaves behind becomes ours to reap rather than the server's, should that be the
     // first process of a container.
@@ -112,7 +113,7 @@ async fn supervise(run: &RunDirectory) -> io::Result<()> {
         return Ok(());
     }
     run.write_about(&order.about)?;
-    if !run.claim()? {
+    if !run.claim(Some(&Identity::of_session()?))? {
         reply(&Reply::Taken);
         return Ok(());
     }
@@ -123,6 +124,7 @@ async fn supervise(run: &RunDirectory) -> io::Result<()> {
     };
     let (watched, secrets) = match started {
         Ok(Some((mut broker, given))) => {
+            // Without it, the session that was noted with the claim is where the broker is found.
             let _ = run.write_broker(broker.identity().ok().as_ref());
             reply(&Reply::Started);
             let watched = broker.watch(&order, run, &exchange, &mut signals, &given.notes).await?;
