@@ -56,11 +56,7 @@ pub(crate) fn choose(encryption: &Encryption, data_dir: &Path) -> anyhow::Result
              --encryption-key-file or {KEY}",
             data_dir.display()
         );
-        let mut private = std::fs::DirBuilder::new();
-        std::os::unix::fs::DirBuilderExt::mode(&mut private, 0o700);
-        private
-            .recursive(true)
-            .create(data_dir)
+        standalone::data_dir::make(data_dir)
             .with_context(|| format!("data_dir: {} cannot be made", data_dir.display()))?;
         if secrets::make(&path, &random::text()?)? {
             tracing::warn!(

@@ -7,17 +7,14 @@ use std::path::Path;
 
 pub(super) use child::files::read;
 
+pub(super) use crate::data_dir::sync_dir;
+
 /// Makes a directory for us alone; one that is there is left as it is.
 pub(super) fn create_dir(path: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         made => made,
     }
-}
-
-/// Makes the entries of a directory durable.
-pub(super) fn sync_dir(path: &Path) -> io::Result<()> {
-    File::open(path)?.sync_all()
 }
 
 /// Creates a file for us alone, empty or emptied.

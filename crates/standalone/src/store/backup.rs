@@ -17,7 +17,7 @@ use rustix::io::Errno;
 
 use super::EmbeddedStore;
 use super::error::{BackupError, explain};
-use super::open::sync_dir;
+use crate::data_dir::sync_dir;
 
 /// Pages copied at a time: 1 MiB.
 const PAGES: i32 = 256;

@@ -6,9 +6,9 @@
 //!                                                            └─ the previous one does: wrap again
 //! ```
 
-use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -27,6 +27,7 @@ use super::schema::{self, Migration, Role, Shape};
 use super::status::Status;
 use super::writer::{Pace, Writer};
 use super::{EmbeddedStore, Options};
+use crate::data_dir::{self, sync_dir};
 use crate::seal::{Cipher, KeySource};
 
 /// The files of a store.
@@ -71,10 +72,7 @@ impl DirLock {
     /// # Errors
     /// [`OpenError::Locked`], [`OpenError::Io`].
     pub(super) fn take(layout: &Layout) -> Result<Self, OpenError> {
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&layout.dir)
+        data_dir::make(&layout.dir)
             .map_err(OpenError::io("creating the directory", &layout.dir))?;
         let path = layout.lock();
         let mut file = OpenOptions::new()
@@ -119,11 +117,6 @@ fn patiently(file: &File) -> Result<(), TryLockError> {
         }
     }
     file.try_lock()
-}
-
-/// Makes new names in a directory survive a power loss.
-pub(super) fn sync_dir(dir: &Path) -> io::Result<()> {
-    File::open(dir)?.sync_all()
 }
 
 /// See [`EmbeddedStore::open`].

@@ -16,9 +16,10 @@ use rusqlite::{Connection, OpenFlags};
 use super::error::OpenError;
 use super::header;
 use super::keys::{self, Keyring};
-use super::open::{self, DirLock, Layout, Unlocked, sync_dir};
+use super::open::{self, DirLock, Layout, Unlocked};
 use super::schema::{self, MIGRATIONS, Shape};
 use super::verify;
+use crate::data_dir::sync_dir;
 use crate::seal::{Cipher, KeySource};
 
 /// Added to the last version, so that none that was given after the backup comes back.

@@ -25,11 +25,11 @@ use tokio::time::Instant;
 use self::observe::Said;
 pub use self::observe::has_runs;
 use super::directory::{RunDirectory, Standing};
-use super::durable;
 use super::ending::RunKey;
 use super::exchange::{self, Exchange};
 use super::retention::Retention;
 use super::settings::{OpenError, ProcessSettings};
+use crate::data_dir;
 
 /// The longest that [`Runner::changed`] waits.
 const CHANGED: Duration = Duration::from_secs(2);
@@ -68,8 +68,7 @@ impl ProcessRunner {
             |source| OpenError { what, source }
         };
         let runs = std::path::absolute(&settings.runs).map_err(failed(&settings.runs))?;
-        std::fs::create_dir_all(runs.parent().unwrap_or(&runs)).map_err(failed(&runs))?;
-        durable::create_dir(&runs).map_err(failed(&runs))?;
+        data_dir::make(&runs).map_err(failed(&runs))?;
         let configured = settings.exchange.as_deref();
         let exchange =
             exchange::root(configured, &runs).map_err(failed(configured.unwrap_or(&runs)))?;

@@ -61,9 +61,7 @@ impl Shared {
                 let sealed = run.result()?.unwrap_or_default();
                 let ending = self.key(name).and_then(|key| Ending::open(&key, name, &sealed));
                 match (run.about(), ending) {
-                    (Ok(Some(about)), Some(ending)) => {
-                        RunState::Finished(ending.interpret(&about))
-                    }
+                    (Ok(Some(about)), Some(ending)) => RunState::Finished(ending.interpret(&about)),
                     // No time mends it.
                     (Err(error), _) if error.kind() == io::ErrorKind::InvalidData => {
                         RunState::Lost { why: format!("what it was to do is not known: {error}") }

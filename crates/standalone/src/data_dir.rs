@@ -1,0 +1,71 @@
+//! Directories that survive a loss of power.
+
+use std::fs::{DirBuilder, File};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+
+/// Makes a directory for us alone, and those above it that are missing; one that is there is left as it is. What was
+/// made is durable when this returns.
+///
+/// # Errors
+/// If one of them cannot be made or synced, or something else has its name.
+pub fn make(path: &Path) -> io::Result<()> {
+    let missing: Vec<&Path> = path.ancestors().take_while(|it| is_missing(it)).collect();
+    for path in missing.into_iter().rev() {
+        match DirBuilder::new().mode(0o700).create(path) {
+            // Another makes it, too; whoever comes first, it is synced.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            made => made?,
+        }
+        sync_dir(parent(path))?;
+    }
+    // Nothing is changed by this; it says what is in the way.
+    match path.metadata()?.is_dir() {
+        true => Ok(()),
+        false => Err(io::ErrorKind::NotADirectory.into()),
+    }
+}
+
+/// Makes the names in a directory durable.
+pub(crate) fn sync_dir(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
+}
+
+/// The last ancestor of a relative path is empty: it is where we are.
+fn is_missing(path: &Path) -> bool {
+    !path.as_os_str().is_empty() && !path.exists()
+}
+
+fn parent(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_made_for_us_alone_and_what_is_there_is_left() {
+        let home = tempfile::tempdir().unwrap();
+        let (above, data) = (home.path().join("above"), home.path().join("above/of/data"));
+        let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
+        std::fs::create_dir(&above).unwrap();
+        std::fs::set_permissions(&above, std::fs::Permissions::from_mode(0o755)).unwrap();
+        make(&data).unwrap();
+        make(&data).unwrap();
+        assert_eq!([mode(&above), mode(&above.join("of")), mode(&data)], [0o755, 0o700, 0o700]);
+        std::fs::write(home.path().join("file"), "").unwrap();
+        make(&home.path().join("file")).unwrap_err();
+        make(&home.path().join("file/data")).unwrap_err();
+        assert_eq!(
+            [parent(Path::new("data")), parent(Path::new("a/b"))],
+            [".", "a"].map(Path::new)
+        );
+    }
+}
