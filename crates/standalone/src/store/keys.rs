@@ -241,21 +241,21 @@ pub(super) fn make_active(
 
 /// Keeps the count of messages in the database ahead of the count in memory, so that a crash forgets
 /// none of them. A block that is half used is followed by the next: what is sealed but not yet written
-/// never fills half a block.
+/// never fills half a block. The count that is reserved once the transaction is committed.
 pub(super) fn reserve(
     transaction: &Transaction<'_>,
     active: &DataKey,
-    reserved: &mut u64,
-) -> rusqlite::Result<()> {
+    reserved: u64,
+) -> rusqlite::Result<u64> {
     let sealed = active.sealed.load(Ordering::Relaxed);
-    if sealed + BLOCK / 2 > *reserved {
-        let next = sealed.saturating_add(BLOCK);
-        transaction
-            .prepare_cached("UPDATE data_keys SET reserved = ?2 WHERE id = ?1")?
-            .execute(params![active.id, next.cast_signed()])?;
-        *reserved = next;
+    if sealed + BLOCK / 2 <= reserved {
+        return Ok(reserved);
     }
-    Ok(())
+    let next = sealed.saturating_add(BLOCK);
+    transaction
+        .prepare_cached("UPDATE data_keys SET reserved = ?2 WHERE id = ?1")?
+        .execute(params![active.id, next.cast_signed()])?;
+    Ok(next)
 }
 
 /// Why keys could not be written.

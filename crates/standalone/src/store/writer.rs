@@ -79,7 +79,7 @@ pub(super) struct Writer {
     pub(super) pace: Pace,
     pub(super) tuning: Tuning,
     pub(super) last_version: i64,
-    /// See [`keys::reserve`].
+    /// As committed; see [`keys::reserve`].
     pub(super) reserved: u64,
     pub(super) rotator: Option<Rotator>,
     /// The log may hold what was removed since.
@@ -234,8 +234,10 @@ impl Writer {
                     .prepare_cached("UPDATE store SET last_version = ?1 WHERE id = 1")?
                     .execute([self.last_version])?;
             }
-            keys::reserve(&transaction, self.ring.snapshot().active(), &mut self.reserved)?;
+            let active = self.ring.snapshot();
+            let reserved = keys::reserve(&transaction, active.active(), self.reserved)?;
             transaction.commit()?;
+            self.reserved = reserved;
             self.unclean |= removed;
         }
         if discarded && self.rotator.is_none() && self.ring.snapshot().retiring() > 0 {

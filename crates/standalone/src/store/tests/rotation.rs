@@ -62,6 +62,37 @@ async fn a_change_of_key_goes_on_wherever_it_was_interrupted() {
     }
 }
 
+/// Else a crash would forget how often a key was used.
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_are_not_taken_for_reserved_by_a_transaction_that_was_not_committed() {
+    let home = Home::new();
+    let store = home.open();
+    // What violates it is found by COMMIT, after all else was written.
+    home.stranger()
+        .execute_batch(
+            "CREATE TABLE nobody (id INTEGER PRIMARY KEY);
+             CREATE TABLE lost (id INTEGER REFERENCES nobody (id) DEFERRABLE INITIALLY DEFERRED);
+             CREATE TRIGGER loses AFTER INSERT ON records BEGIN INSERT INTO lost VALUES (1); END;",
+        )
+        .unwrap();
+    let enforced = |on: bool| {
+        store.queue().unwrap().hook(move |connection| {
+            connection.pragma_update(None, "foreign_keys", on).unwrap();
+        });
+    };
+    let reserved = || -> i64 {
+        let select = "SELECT reserved FROM data_keys";
+        home.stranger().query_row(select, [], |row| row.get(0)).unwrap()
+    };
+    let before = reserved();
+    enforced(true);
+    store.write(Arc::new(sample("i")), None).await.unwrap_err();
+    assert_eq!(reserved(), before);
+    enforced(false);
+    put(&store, sample("i")).await;
+    assert!(reserved() > before, "{} of {before}", reserved());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn keys_may_be_changed_again_before_the_first_change_is_through() {
     let home = Home::new();
