@@ -20,8 +20,17 @@ pub fn without_half_a_character(bytes: &[u8]) -> Cow<'_, str> {
 
 /// Text whose start was cut off, without the half of a character there.
 pub fn from_a_character(bytes: &[u8]) -> Cow<'_, str> {
+    String::from_utf8_lossy(whole_at_start(bytes))
+}
+
+/// Text that was cut off at both ends, without the halves of characters there.
+pub fn of_whole_characters(bytes: &[u8]) -> Cow<'_, str> {
+    without_half_a_character(whole_at_start(bytes))
+}
+
+fn whole_at_start(bytes: &[u8]) -> &[u8] {
     let continued = bytes.iter().take(3).take_while(|&&byte| byte & 0xc0 == 0x80).count();
-    String::from_utf8_lossy(&bytes[continued..])
+    &bytes[continued..]
 }
 
 #[cfg(test)]
@@ -33,5 +42,7 @@ mod tests {
         assert_eq!(end("äöü", 3), "ü");
         assert_eq!(end("abc", 10), "abc");
         assert_eq!(end("", 10), "");
+        let cut = &"äöü".as_bytes()[1..5];
+        assert_eq!(of_whole_characters(cut), "ö");
     }
 }

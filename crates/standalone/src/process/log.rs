@@ -59,7 +59,8 @@ impl Log {
 }
 
 /// The log in a directory, redacted: at most `limit` bytes of it and a line about the rest. `printed`
-/// is how much there was, if that is known.
+/// is how much there was, if nobody writes any more: else each file is a piece of its own, for one may have
+/// become another between two reads, and what comes last may be half a secret.
 pub(super) fn read(
     directory: &Path,
     limit: usize,
@@ -68,28 +69,53 @@ pub(super) fn read(
 ) -> io::Result<String> {
     let file = |path: PathBuf| Ok::<_, io::Error>(durable::read(&path, limit)?.unwrap_or_default());
     let mut beginning = file(head(directory))?;
-    let earlier = file(old(directory))?;
-    let mut end = earlier.clone();
-    end.extend(file(new(directory))?);
-    let kept = (beginning.len() + end.len()) as u64;
-    let whole = match printed {
-        Some(printed) => kept >= printed,
-        None => earlier.is_empty(),
-    };
-    if whole && kept <= limit as u64 {
-        beginning.extend(end);
-        return Ok(redactor.redact(&String::from_utf8_lossy(&beginning)).into_owned());
+    let mut earlier = file(old(directory))?;
+    let mut latest = file(new(directory))?;
+    let kept = (beginning.len() + earlier.len() + latest.len()) as u64;
+    let is_whole = kept <= limit as u64
+        && match printed {
+            Some(printed) => kept >= printed,
+            None => earlier.is_empty(),
+        };
+    if printed.is_some() {
+        earlier.append(&mut latest);
+        if is_whole {
+            beginning.append(&mut earlier);
+        }
     }
-    let end = &end[end.len().saturating_sub(limit / 2)..];
-    let left_out =
-        printed.map(|printed| printed.saturating_sub((beginning.len() + end.len()) as u64));
-    let left_out =
-        left_out.map_or_else(|| "some of it".to_owned(), |bytes| format!("{bytes} bytes"));
-    let (beginning, end) =
-        (text::without_half_a_character(&beginning), text::from_a_character(end));
-    let beginning = redactor.redact_cut(&beginning, Some(Cut::End));
-    let end = redactor.redact_cut(&end, Some(Cut::Start));
-    Ok(format!("{beginning}\n[{left_out} left out]\n{end}"))
+    let mut note = String::new();
+    if !is_whole {
+        keep_end(&mut latest, limit / 2);
+        keep_end(&mut earlier, limit / 2 - latest.len());
+        let left_out = printed.map_or_else(
+            || "some of it".to_owned(),
+            |printed| {
+                let shown = beginning.len() + earlier.len() + latest.len();
+                format!("{} bytes", printed.saturating_sub(shown as u64))
+            },
+        );
+        note = format!("\n[{left_out} left out]\n");
+    }
+    let goes_on = printed.is_none() || !is_whole;
+    let first = redacted(redactor, &beginning, goes_on.then_some(Cut::End));
+    let cut = if printed.is_none() { Cut::Both } else { Cut::Start };
+    let [earlier, latest] = [earlier, latest].map(|piece| redacted(redactor, &piece, Some(cut)));
+    Ok([first, note, earlier, latest].concat())
+}
+
+/// Drops all but the last `most` bytes.
+fn keep_end(bytes: &mut Vec<u8>, most: usize) {
+    bytes.drain(..bytes.len().saturating_sub(most));
+}
+
+fn redacted(redactor: &Redactor, piece: &[u8], cut: Option<Cut>) -> String {
+    let text = match cut {
+        None => String::from_utf8_lossy(piece),
+        Some(Cut::Start) => text::from_a_character(piece),
+        Some(Cut::End) => text::without_half_a_character(piece),
+        Some(Cut::Both) => text::of_whole_characters(piece),
+    };
+    redactor.redact_cut(&text, cut).into_owned()
 }
 
 fn next_tail(directory: &Path) -> io::Result<File> {
@@ -215,11 +241,51 @@ mod tests {
         assert!(live(directory.path()).contains("[some of it left out]"));
     }
 
-    #[test]
-    fn a_secret_at_the_cut_is_masked() {
+    fn redactor() -> Redactor {
         let mut secrets = Secrets::default();
         secrets.add("sécrét-of-the-log".as_bytes());
-        let redactor = Redactor::new(&secrets);
+        Redactor::new(&secrets)
+    }
+
+    #[test]
+    fn of_a_log_that_grows_half_a_secret_is_masked() {
+        let (directory, mut log) = written(&[b"begun: "]);
+        let live = || read(directory.path(), LIMIT, None, &redactor()).unwrap();
+        for byte in "sécrét-of-the-log".bytes() {
+            log.write(&[byte]).unwrap();
+            // Half a character is nothing yet.
+            assert_eq!(live().trim_end_matches("[redacted]"), "begun: ");
+        }
+        assert_eq!(live(), "begun: [redacted]");
+    }
+
+    /// As it is read when a file becomes another meanwhile, or when they follow on each other.
+    #[test]
+    fn of_a_log_that_grows_half_a_secret_on_either_side_of_a_seam_is_masked() {
+        let directory = tempfile::tempdir().unwrap();
+        let put = |path: PathBuf, text: &str| std::fs::write(path, text).unwrap();
+        for (case, pieces) in [
+            ("a gap", ["one sécr", "the-log two sécr", "of-the-log three"]),
+            ("no gap", ["one sécrét-o", "f-the-log two sécré", "t-of-the-log three"]),
+            ("a middle", ["one", "rét-of-t", " three"]),
+        ] {
+            for (path, text) in [head, old, new].into_iter().zip(pieces) {
+                put(path(directory.path()), text);
+            }
+            let text = read(directory.path(), 2 * LIMIT, None, &redactor()).unwrap();
+            for part in ["séc", "ét", "of", "the", "log"] {
+                assert!(
+                    !text.replace("some of it left out", "").contains(part),
+                    "{case}: {part} in {text}"
+                );
+            }
+            assert!(text.starts_with("one") && text.ends_with(" three"), "{case}: {text}");
+        }
+    }
+
+    #[test]
+    fn a_secret_at_the_cut_is_masked() {
+        let redactor = redactor();
         for shift in 0..40 {
             let filler = "x".repeat(shift);
             let piece = format!("{filler}sécrét-of-the-log");
