@@ -75,7 +75,7 @@ pub(crate) async fn check(connection: Connection, args: ConformanceArgs) -> Resu
     let mut interrupt = pin!(interrupts(1)?);
     let (level, allow_mutation) = (args.level, args.allow_mutation);
     let prepared = async {
-        let options = options(args).await?;
+        let options = Options { polling: connection.polling(None), ..options(args).await? };
         is_there(&connection, &options).await.map(|()| options)
     };
     let options = tokio::select! {
@@ -97,7 +97,11 @@ pub(crate) async fn check(connection: Connection, args: ConformanceArgs) -> Resu
         out.hint("what makes something was not tried; --allow-mutation makes instances, and removes them");
     }
     let again = "the same command tries the broker anew";
-    let exit = if is_stopped.get() { Exit::Unfinished } else { Exit::BrokerFailed };
+    let exit = match (is_stopped.get(), report.is_silent) {
+        (true, _) => Exit::Unfinished,
+        (false, true) => Exit::Unreachable,
+        (false, false) => Exit::BrokerFailed,
+    };
     shown(printed.map_err(|failure| failure.hint(again)), judged(&report, level, exit))
 }
 
@@ -202,6 +206,7 @@ mod tests {
         let report = |results: &[CheckResult], blocked: Option<&str>, leftovers| Report {
             results: results.to_vec(),
             blocked: blocked.map(str::to_owned),
+            is_silent: false,
             leftovers,
         };
         let whole = "; left at it: i: 500, i/b: gone mad";

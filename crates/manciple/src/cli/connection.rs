@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use osb::client::{Auth, Client, ClientError, ClientSettings, Polling, REQUEST_IDENTITY_HEADER};
-use osb::{BindingId, Catalog, InstanceId};
+use osb::{BindingId, Catalog, InstanceId, Plan};
 
 use super::args::{Format, RemoteArgs};
 use super::failure::Failure;
@@ -94,6 +94,18 @@ impl Connection {
             let pause = error.retry_after().unwrap_or(Duration::from_secs(1));
             tokio::time::sleep(pause.min(Duration::from_secs(10))).await;
         }
+    }
+
+    /// How to ask after an operation, by what its plan says if that is known.
+    pub(crate) fn polling(&self, plan: Option<&Plan>) -> Polling {
+        let mut polling = plan.map_or_else(Polling::default, Polling::for_plan);
+        // A person waits: most operations take seconds, and one who watches is worth a request.
+        polling.first_interval = Duration::from_millis(300);
+        polling.max_interval = Duration::from_secs(5);
+        if let Some(patience) = self.patience {
+            polling.deadline = patience;
+        }
+        polling
     }
 
     /// What can be ordered.

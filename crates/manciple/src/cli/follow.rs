@@ -1,8 +1,6 @@
 //! Waits for an operation, and shows how far it is.
 
-use std::time::Duration;
-
-use osb::client::{ClientError, Ordered, Pending, Polling, Response, WaitError};
+use osb::client::{ClientError, Ordered, Pending, Response, WaitError};
 use osb::{Action, Catalog, LastOperation, LastOperationQuery};
 
 use super::connection::{Connection, Subject};
@@ -99,7 +97,8 @@ impl Connection {
             },
         };
         let progress = Progress::new(&following.name(), self.out, "accepted");
-        let polling = self.polling(following).on_event(progress.listener());
+        let plan = following.ids.and_then(|ids| lookup::offered(following.catalog, ids));
+        let polling = self.polling(plan).on_event(progress.listener());
         let last = match &subject.binding {
             None => self.client.wait_instance(&subject.instance, &pending, &polling).await,
             Some(binding) => {
@@ -125,18 +124,6 @@ impl Connection {
                 }
             }
         })
-    }
-
-    fn polling(&self, following: &Following<'_>) -> Polling {
-        let plan = following.ids.and_then(|ids| lookup::offered(following.catalog, ids));
-        let mut polling = plan.map_or_else(Polling::default, Polling::for_plan);
-        // A person waits: most operations take seconds, and one who watches is worth a request.
-        polling.first_interval = Duration::from_millis(300);
-        polling.max_interval = Duration::from_secs(5);
-        if let Some(patience) = self.patience {
-            polling.deadline = patience;
-        }
-        polling
     }
 
     async fn not_ordered(&self, following: &Following<'_>, error: &ClientError) -> Failure {

@@ -78,6 +78,31 @@ fn an_interrupt_has_it_remove_what_it_made() {
     assert!(!made.is_empty() && made.is_subset(&removed), "{made:?}: {removed:?}");
 }
 
+/// The first operation is never over; or from then on nobody answers in time.
+#[test]
+fn it_waits_for_an_operation_as_long_as_any_command_does() {
+    for (answers, code, words) in [
+        (true, 5, "did not end within 2s"),
+        (false, 3, "could not be checked to the end: no answer for "),
+    ] {
+        let stub = Stub::new(move |request| {
+            if request.path.ends_with("/last_operation") {
+                if !answers {
+                    std::thread::sleep(Duration::from_secs(20));
+                }
+                return Some(answer(200, &json!({"state": "in progress"})));
+            }
+            let is_order =
+                request.method == "PUT" && request.path.starts_with("/v2/service_instances");
+            is_order.then(|| answer(202, &json!({})))
+        });
+        let command = ["conformance", "db", "small", "--allow-mutation", "--timeout", "2s"];
+        let run = stub.run(&command);
+        assert_eq!(run.code, code, "{run:?}");
+        assert!(run.stderr.contains(words) || run.stdout.contains(words), "{words}: {run:?}");
+    }
+}
+
 #[test]
 fn what_cannot_be_removed_is_named() {
     let stub = Stub::new(|request| {

@@ -37,9 +37,10 @@ pub use error::{ClientError, Refusal, SettingsError};
 pub use order::{Mitigated, Order, OrderError, OrderFailure, Removed};
 pub use orphan::{Outcome, orphan_mitigation};
 pub use own::Download;
+#[cfg(feature = "conformance")]
+pub(crate) use polling::Watch;
 pub use polling::{OnEvent, Pending, PollEvent, Polling, Retries, WaitError};
 pub use response::{Ordered, RawResponse, Response};
-#[cfg(feature = "conformance")]
 pub(crate) use settings::random_uuid;
 pub use settings::{Auth, ClientSettings};
 pub use transport::MAX_RESPONSE_BYTES;

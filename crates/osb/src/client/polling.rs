@@ -2,6 +2,7 @@
 //! Service Instances", "Polling Last Operation for Service Bindings" and "Polling Interval and Duration").
 
 use std::future::Future;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -210,52 +211,109 @@ pub(super) async fn wait<F>(
 where
     F: Future<Output = Result<Response<LastOperation>, ClientError>>,
 {
-    let end = Instant::now() + polling.deadline.min(LONGEST_DEADLINE);
-    let mut interval = polling.first_interval;
-    let mut pause = interval;
-    let mut known = None;
-    let mut senseless = 0;
-    let mut silent_since = None;
+    let mut watch = Watch::new(action, polling);
     loop {
-        let left = end.saturating_duration_since(Instant::now());
-        // Once more at the very end: the operation may have ended during a long pause.
-        tokio::time::sleep(pause.min(left)).await;
+        tokio::time::sleep(watch.pause()).await;
         let asked = Instant::now();
-        let retry_after = match ask().await {
-            Ok(Response { body: last, retry_after, .. }) => {
-                polling.tell(PollEvent::State(&last));
-                match last.state {
-                    OperationState::Succeeded => return Ok(last),
-                    OperationState::Failed => return Err(WaitError::Failed(last)),
-                    OperationState::InProgress => known = Some(last),
-                }
-                (senseless, silent_since) = (0, None);
-                retry_after
-            }
-            Err(error) if error.status() == Some(410) && deletes(action) => return Ok(gone()),
-            Err(source) => {
-                polling.tell(PollEvent::Trouble(&source));
-                senseless = if source.is_passing() { 0 } else { senseless + 1 };
-                if senseless >= PATIENCE {
-                    return Err(WaitError::Unclear { last: known, source });
-                }
-                let retry_after = source.retry_after();
-                if source.status().is_some() {
-                    silent_since = None;
-                } else {
-                    let after = silent_since.get_or_insert(asked).elapsed();
-                    if after >= polling.silence || Instant::now() >= end {
-                        return Err(WaitError::Silent { after, last: known, source });
-                    }
-                }
-                retry_after
-            }
-        };
-        if Instant::now() >= end {
-            return Err(WaitError::Deadline { after: polling.deadline, last: known });
+        if let Some(ended) = watch.heard(asked, ask().await) {
+            return ended;
         }
-        pause = retry_after.map_or(interval, |asked| asked.max(polling.first_interval));
-        interval = (interval.saturating_mul(3) / 2).min(polling.max_interval);
+    }
+}
+
+/// What is known of an operation that is polled: how long to pause before it is asked after again, and whether it is
+/// over, or nobody waits any longer.
+pub(crate) struct Watch<'p> {
+    action: Action,
+    polling: &'p Polling,
+    end: Instant,
+    interval: Duration,
+    pause: Duration,
+    known: Option<LastOperation>,
+    senseless: u32,
+    silent_since: Option<Instant>,
+}
+
+impl<'p> Watch<'p> {
+    /// From now on.
+    pub(crate) fn new(action: Action, polling: &'p Polling) -> Self {
+        Self {
+            action,
+            polling,
+            end: Instant::now() + polling.deadline.min(LONGEST_DEADLINE),
+            interval: polling.first_interval,
+            pause: polling.first_interval,
+            known: None,
+            senseless: 0,
+            silent_since: None,
+        }
+    }
+
+    /// How long to wait before it is asked after again. Once more at the very end: the operation may have ended during
+    /// a long pause.
+    pub(crate) fn pause(&self) -> Duration {
+        self.pause.min(self.end.saturating_duration_since(Instant::now()))
+    }
+
+    /// Takes an answer to what was asked then; something if that was the last.
+    pub(crate) fn heard(
+        &mut self,
+        asked: Instant,
+        answer: Result<Response<LastOperation>, ClientError>,
+    ) -> Option<Result<LastOperation, WaitError>> {
+        let retry_after = match answer {
+            Ok(Response { body: last, retry_after, .. }) => {
+                self.polling.tell(PollEvent::State(&last));
+                match last.state {
+                    OperationState::Succeeded => return Some(Ok(last)),
+                    OperationState::Failed => return Some(Err(WaitError::Failed(last))),
+                    OperationState::InProgress => self.known = Some(last),
+                }
+                (self.senseless, self.silent_since) = (0, None);
+                retry_after
+            }
+            Err(error) if error.status() == Some(410) && deletes(self.action) => {
+                return Some(Ok(gone()));
+            }
+            Err(source) => match self.without_answer(asked, source) {
+                ControlFlow::Continue(retry_after) => retry_after,
+                ControlFlow::Break(error) => return Some(Err(error)),
+            },
+        };
+        if Instant::now() >= self.end {
+            let (after, last) = (self.polling.deadline, self.known.take());
+            return Some(Err(WaitError::Deadline { after, last }));
+        }
+        let first = self.polling.first_interval;
+        self.pause = retry_after.map_or(self.interval, |asked| asked.max(first));
+        self.interval = (self.interval.saturating_mul(3) / 2).min(self.polling.max_interval);
+        None
+    }
+
+    /// Whether somebody who waits bears that too; how long the broker asks to wait then.
+    fn without_answer(
+        &mut self,
+        asked: Instant,
+        source: ClientError,
+    ) -> ControlFlow<WaitError, Option<Duration>> {
+        self.polling.tell(PollEvent::Trouble(&source));
+        self.senseless = if source.is_passing() { 0 } else { self.senseless + 1 };
+        if self.senseless >= PATIENCE {
+            return ControlFlow::Break(WaitError::Unclear { last: self.known.take(), source });
+        }
+        if source.status().is_some() {
+            self.silent_since = None;
+            return ControlFlow::Continue(source.retry_after());
+        }
+        let after = self.silent_since.get_or_insert(asked).elapsed();
+        if after >= self.polling.silence || Instant::now() >= self.end {
+            return ControlFlow::Break(WaitError::Silent {
+                after,
+                last: self.known.take(),
+                source,
+            });
+        }
+        ControlFlow::Continue(source.retry_after())
     }
 }
 

@@ -13,6 +13,7 @@ use serde_json::Value;
 use super::error::{ClientError, Refusal};
 use super::retry_after;
 use crate::decode;
+use crate::model::LastOperation;
 
 /// An answer as it came.
 #[derive(Clone)]
@@ -96,6 +97,13 @@ impl RawResponse {
     pub(super) fn read<T: DeserializeOwned>(self) -> Result<Response<T>, ClientError> {
         let body = decode::from_slice(&self.body).map_err(|why| self.malformed(why))?;
         Ok(self.with(body))
+    }
+
+    /// Reads how an operation stands.
+    pub(crate) fn last_operation(self) -> Result<Response<LastOperation>, ClientError> {
+        let mut response: Response<LastOperation> = self.expect(&[200])?.read()?;
+        response.body.retry_after = response.retry_after.map(|after| after.as_secs());
+        Ok(response)
     }
 
     /// Reads the body of a request that changes something.

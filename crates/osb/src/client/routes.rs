@@ -185,9 +185,7 @@ impl Client {
     }
 
     async fn last_operation(&self, path: &str) -> Result<Response<LastOperation>, ClientError> {
-        let mut response: Response<LastOperation> = self.get(path).await?;
-        response.body.retry_after = response.retry_after.map(|after| after.as_secs());
-        Ok(response)
+        self.fetch(path).await?.last_operation()
     }
 
     async fn fetch(&self, path: &str) -> Result<RawResponse, ClientError> {

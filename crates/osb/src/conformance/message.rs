@@ -6,6 +6,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use serde_json::Value;
 
 use super::report::Verdict;
+use crate::broker::Action;
 use crate::client::path;
 
 /// The routes.
@@ -59,6 +60,17 @@ impl Kind {
             Self::Unbind => "DELETE binding",
             Self::Binding => "GET binding",
             Self::BindingLast => "GET binding's last_operation",
+        }
+    }
+
+    /// What a request that changes something asks for.
+    pub(super) fn action(self) -> Action {
+        match self {
+            Self::Update => Action::Update,
+            Self::Deprovision => Action::Deprovision,
+            Self::Bind => Action::Bind,
+            Self::Unbind => Action::Unbind,
+            _ => Action::Provision,
         }
     }
 

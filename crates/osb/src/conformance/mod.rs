@@ -107,8 +107,7 @@ pub async fn run_until(
         .await
     };
     if !is_whole {
-        probe.go_on();
-        probe.block("it was stopped");
+        probe.stopped();
         probe.clean_up().await;
     }
     probe.into_report()

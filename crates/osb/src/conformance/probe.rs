@@ -15,7 +15,10 @@ use super::chosen::Chosen;
 use super::message::{Answer, Ask, Kind};
 use super::report::{CheckResult, Report, Verdict};
 use super::{Options, observe};
-use crate::client::{Client, ClientError, Order, OrderFailure, RawResponse, Retries, random_uuid};
+use crate::broker::Action;
+use crate::client::{
+    Client, ClientError, Order, OrderFailure, RawResponse, Retries, WaitError, Watch, random_uuid,
+};
 use crate::model::{BindingId, DeprovisionRequest, InstanceId, Object, Sensitive, UnbindRequest};
 
 /// So long a broker may be busy with what is to be removed, before that is left to somebody else.
@@ -63,6 +66,8 @@ pub(super) struct Probe<'a> {
     pub(super) reason: String,
     turn: Turn,
     blocked: Option<String>,
+    /// Nobody answers any more.
+    is_silent: bool,
     verdicts: HashMap<&'static str, Verdict>,
     made: Vec<(String, String)>,
     leftovers: Vec<String>,
@@ -77,6 +82,7 @@ impl<'a> Probe<'a> {
             reason: "nothing led to it".to_owned(),
             turn: Turn::default(),
             blocked: None,
+            is_silent: false,
             verdicts: HashMap::new(),
             made: Vec::new(),
             leftovers: Vec::new(),
@@ -85,11 +91,6 @@ impl<'a> Probe<'a> {
 
     pub(super) fn turn(&self) -> Turn {
         self.turn.clone()
-    }
-
-    /// What comes now is not to be stopped.
-    pub(super) fn go_on(&mut self) {
-        self.turn = Turn::default();
     }
 
     /// A request as it should be, of the service and plan under test, for a new id.
@@ -153,6 +154,11 @@ impl<'a> Probe<'a> {
     }
 
     pub(super) async fn send(&mut self, ask: Ask) -> Answer {
+        self.exchange(ask).await.0
+    }
+
+    /// What came, as the checks see it and as it was.
+    async fn exchange(&mut self, ask: Ask) -> (Answer, Result<RawResponse, ClientError>) {
         let body = match (&ask.raw, &ask.body) {
             (Some(raw), _) => Bytes::from_static(raw),
             (None, Some(body)) => Bytes::from(body.to_string()),
@@ -167,16 +173,13 @@ impl<'a> Probe<'a> {
         let started = Instant::now();
         let sent =
             self.client.send(ask.kind.method(), &ask.path(), ask.headers.clone(), body).await;
-        let (raw, trouble) = match sent {
-            Ok(raw) => (Some(raw), String::new()),
-            Err(error) => (None, error.to_string()),
-        };
         let elapsed = started.elapsed();
-        let (status, headers, json) = match raw {
-            Some(RawResponse { status, headers, body, .. }) => {
-                (status, headers, serde_json::from_slice(&body).unwrap_or_default())
+        let trouble = sent.as_ref().err().map(ToString::to_string).unwrap_or_default();
+        let (status, headers, json) = match &sent {
+            Ok(RawResponse { status, headers, body, .. }) => {
+                (*status, headers.clone(), serde_json::from_slice(body).unwrap_or_default())
             }
-            None => Default::default(),
+            Err(_) => Default::default(),
         };
         let answer = Answer { ask, status, headers, json, elapsed, trouble };
         self.remember(&answer, is_new);
@@ -184,7 +187,7 @@ impl<'a> Probe<'a> {
         for (id, verdict) in observe::look(&answer, self.chosen.as_ref()) {
             self.note(id, verdict);
         }
-        answer
+        (answer, sent)
     }
 
     /// Sends, and notes the verdict.
@@ -245,6 +248,10 @@ impl<'a> Probe<'a> {
 
     /// Asks once after what a 202 has accepted.
     pub(super) async fn poll(&mut self, accepted: &Answer) -> Answer {
+        self.send(self.ask_after(accepted)).await
+    }
+
+    fn ask_after(&self, accepted: &Answer) -> Ask {
         let Ask { kind, instance, binding, .. } = &accepted.ask;
         let mut ask = self.ask_of(kind.last_operation(), instance, binding);
         let (service, plan) = self.names();
@@ -252,51 +259,56 @@ impl<'a> Probe<'a> {
         if let Some(operation) = accepted.json["operation"].as_str() {
             ask.query.push(("operation", operation.to_owned()));
         }
-        self.send(ask).await
+        ask
     }
 
-    /// Follows what was accepted to its end; anything but a 202 has ended already.
+    /// Follows what was accepted to its end; anything but a 202 has ended already. Where nobody answers any more, the
+    /// suite ends.
     pub(super) async fn settle(&mut self, accepted: &Answer) -> Settled {
         if accepted.status != 202 {
             return Settled::Well;
         }
-        let deletes = matches!(accepted.ask.kind, Kind::Deprovision | Kind::Unbind);
-        let end = Instant::now().checked_add(self.options.polling.deadline);
-        let mut interval = self.options.polling.first_interval;
-        let mut senseless = 0;
+        let (action, polling) = (accepted.ask.kind.action(), self.options.polling.clone());
+        let mut watch = Watch::new(action, &polling);
         loop {
-            let answer = self.poll(accepted).await;
-            let state = answer.json["state"].as_str().unwrap_or_default();
-            let settled = match (answer.status, state) {
-                (200, "succeeded") => Some(Settled::Well),
-                (410, _) if deletes => Some(Settled::Well),
-                (200, "failed") => {
-                    Some(Settled::Badly(match answer.json["description"].as_str() {
-                        Some(description) => format!("the operation failed: {description}"),
-                        None => "the operation failed".to_owned(),
-                    }))
+            tokio::time::sleep(watch.pause()).await;
+            let asked = tokio::time::Instant::now();
+            let (answer, raw) = self.exchange(self.ask_after(accepted)).await;
+            let why = match watch.heard(asked, raw.and_then(RawResponse::last_operation)) {
+                None => continue,
+                Some(Ok(_)) => {
+                    if matches!(action, Action::Deprovision | Action::Unbind) {
+                        self.forget(&accepted.ask);
+                    }
+                    return Settled::Well;
                 }
-                (200, "in progress") | (0 | 408 | 429 | 500.., _) => None,
-                _ if senseless < 5 => {
-                    senseless += 1;
-                    None
+                Some(Err(WaitError::Silent { after, .. })) => {
+                    let after = after.as_secs();
+                    self.give_up(&format!("no answer for {after} s: {}", answer.seen())).await
                 }
-                _ => Some(Settled::Badly(answer.seen())),
+                Some(Err(WaitError::Unclear { .. })) => answer.seen(),
+                Some(Err(error @ (WaitError::Failed(_) | WaitError::Deadline { .. }))) => {
+                    error.to_string()
+                }
             };
-            if let Some(settled) = settled {
-                if deletes && settled == Settled::Well {
-                    self.forget(&accepted.ask);
-                }
-                return settled;
-            }
-            if end.is_none_or(|end| Instant::now() >= end) {
-                return Settled::Badly("the operation did not end in time".to_owned());
-            }
-            let asked = answer.headers.get("retry-after").and_then(|after| after.to_str().ok());
-            let asked = asked.and_then(|after| after.parse().ok()).map(Duration::from_secs);
-            let longest = self.options.polling.deadline;
-            tokio::time::sleep(asked.unwrap_or(interval).min(longest)).await;
-            interval = (interval * 2).min(self.options.polling.max_interval);
+            return Settled::Badly(why);
+        }
+    }
+
+    /// Ends the suite: nobody answers any more.
+    async fn give_up(&mut self, why: &str) -> String {
+        self.is_silent = true;
+        self.block(why);
+        self.turn.stop();
+        // Whoever polls this lets go of it now.
+        std::future::pending().await
+    }
+
+    /// Notes that it has ended early. What comes now is not to be stopped.
+    pub(super) fn stopped(&mut self) {
+        self.turn = Turn::default();
+        if !self.is_silent {
+            self.block("it was stopped");
         }
     }
 
@@ -339,7 +351,9 @@ impl<'a> Probe<'a> {
     /// One after the other, so that whoever stops in between knows what is left.
     async fn remove_all(&mut self, is_such: impl Fn(&str) -> bool) {
         let pause = self.options.polling.first_interval;
-        let retries = Retries { attempts: 4, first_pause: pause, max_pause: pause * 8 };
+        // Of whoever is silent it is asked once more, in case that was all.
+        let attempts = if self.is_silent { 1 } else { 4 };
+        let retries = Retries { attempts, first_pause: pause, max_pause: pause * 8 };
         let order = Order { polling: self.options.polling.clone(), mitigation: Some(retries) };
         while let Some(at) = self.made.iter().position(|(_, binding)| is_such(binding)) {
             let (instance, binding) = self.made[at].clone();
@@ -400,7 +414,8 @@ impl<'a> Probe<'a> {
         let results = results.collect();
         #[cfg(test)]
         assert!(self.verdicts.is_empty(), "checks in no list: {:?}", self.verdicts);
-        Report { results, blocked: self.blocked, leftovers: self.leftovers }
+        let (blocked, is_silent) = (self.blocked, self.is_silent);
+        Report { results, blocked, is_silent, leftovers: self.leftovers }
     }
 }
 

@@ -79,6 +79,9 @@ pub struct Report {
     pub results: Vec<CheckResult>,
     /// What kept most of the suite from running: no catalog, no such plan, no instance.
     pub blocked: Option<String>,
+    /// Whether that was a broker that answered nothing any more for as long as
+    /// [`Polling::silence`](crate::client::Polling::silence), or at the deadline.
+    pub is_silent: bool,
     /// What the suite has made and could not delete.
     pub leftovers: Vec<String>,
 }

@@ -203,6 +203,27 @@ async fn what_cannot_be_deleted_is_told() {
     assert!(report.to_string().contains("left behind: conformance-"));
 }
 
+/// Everything that comes would wait for it as long again.
+#[tokio::test]
+async fn a_broker_that_answers_no_more_ends_the_suite() {
+    let told = Polling { silence: Duration::from_millis(300), ..options().polling };
+    let hurried = Polling { deadline: Duration::from_millis(300), ..options().polling };
+    for polling in [told, hurried] {
+        let dead = answers(|seen, answer| {
+            let is_asked = seen.path.ends_with("/last_operation");
+            // All ids are made up but those of an instance that is on the way to be made.
+            if is_asked && answer.status == 200 {
+                *answer = Answer::hang_up();
+            }
+        });
+        let Ran { report, .. } = ran(Mode::Later, Options { polling, ..options() }, dead).await;
+        let why = report.blocked.clone().unwrap();
+        assert!(why.starts_with("no answer for 0 s: GET instance's last_operation"), "{why}");
+        assert!(report.is_silent && !report.conforms(Level::Must));
+        assert_eq!(report.verdict("unbind"), Some(&Verdict::Skip(why)));
+    }
+}
+
 #[tokio::test]
 async fn a_report_shows_no_secret() {
     let spoils = [
@@ -238,6 +259,7 @@ fn a_report_is_read_line_by_line() {
             result(7, Verdict::Fail("it did not".to_owned())),
         ],
         blocked: None,
+        is_silent: false,
         leftovers: vec!["i: stuck".to_owned()],
     };
     let expected = "\
