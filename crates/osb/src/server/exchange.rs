@@ -295,7 +295,6 @@ async fn admit(
         let challenge = challenge.then(|| settings.authentication.challenge());
         Refusal { error, header: challenge.map(|challenge| (WWW_AUTHENTICATE, challenge)) }
     })?;
-    check_role(settings, principal.as_ref())?;
     if route::is_versioned(parts.uri.path()) {
         headers::check_version(&parts.headers, settings.missing_version)?;
     }
@@ -309,15 +308,6 @@ fn no_route(path: &str) -> &'static str {
             "the API has no such route: register the broker by a URL without a slash at its end"
         }
         false => "the API has no such route",
-    }
-}
-
-fn check_role(settings: &Settings, principal: Option<&Principal>) -> Result<(), Error> {
-    match (&settings.role, principal) {
-        (Some(role), Some(principal)) if *role != principal.role => {
-            Err(Error::new(ErrorKind::Forbidden, format!("the role {role} is needed for this")))
-        }
-        _ => Ok(()),
     }
 }
 

@@ -12,9 +12,6 @@ use super::observer::Observer;
 pub struct Settings {
     /// Who may ask.
     pub authentication: Authentication,
-    /// The role that a principal needs for the routes of the API; others are answered 403.
-    /// `None`: whoever is known may ask.
-    pub role: Option<Arc<str>>,
     /// What a request without `X-Broker-API-Version` is answered.
     pub missing_version: MissingVersion,
     /// The largest body accepted, in bytes; a larger one is answered 413. So is one that would take more than 8 MiB of memory
@@ -49,7 +46,6 @@ impl Settings {
     pub fn new(authentication: Authentication) -> Self {
         Self {
             authentication,
-            role: None,
             missing_version: MissingVersion::default(),
             body_limit: 1024 * 1024,
             body_timeout: Duration::from_secs(10),
