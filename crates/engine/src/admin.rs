@@ -47,7 +47,8 @@ impl Engine {
     /// Asks for a failed operation once more, as a new operation.
     ///
     /// # Errors
-    /// 404 for an unknown record, 422 if the last operation did not fail, or is in progress.
+    /// 404 for an unknown record, 422 if the last operation did not fail, or is in progress, 429 where as many are in
+    /// progress as may be.
     pub async fn retry(&self, key: &Key) -> Result<Arc<Record>, Error> {
         let stored = self.shared.store.read(key).await.map_err(store_error)?;
         let Some(stored) = stored.filter(|stored| stored.record.is_live()) else {
@@ -69,13 +70,10 @@ impl Engine {
             originating_identity: operation.originating_identity.clone(),
             ..Intent::new(operation.action)
         };
-        let next = transition::begin(&self.shared.policy, record, intent, self.shared.clock.now());
-        let next = Arc::new(next);
-        self.shared
-            .store
-            .write(Arc::clone(&next), Some(&stored.version))
-            .await
-            .map_err(store_error)?;
+        let next = Arc::new(self.begin(record, intent));
+        if !self.commit(&next, Some(&stored)).await? {
+            return Err(store_error(StoreError::Conflict));
+        }
         driver::kick(&self.shared, key);
         Ok(next)
     }

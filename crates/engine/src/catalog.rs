@@ -65,6 +65,7 @@ impl Engine {
     /// # Errors
     /// If the store fails.
     pub async fn load_catalog(&self) -> Result<bool, StoreError> {
+        let _in_turn = self.shared.offers.lock().await;
         let Some(saved) = self.saved().await? else { return Ok(false) };
         let Ok(saved) = serde_json::from_value::<Saved>(saved) else { return Ok(false) };
         match compile(&saved.catalog) {
@@ -98,15 +99,21 @@ impl Engine {
     /// # Errors
     /// If it cannot be had, has faults or cannot be saved; the one before stays in force.
     pub async fn refresh_catalog(&self) -> Result<Arc<CompiledCatalog>, CatalogError> {
+        let _in_turn = self.shared.offers.lock().await;
         let offer = self.shared.runner.offer().await.map_err(CatalogError::Run)?;
-        self.set_offer(offer).await
+        self.publish(offer).await
     }
 
     /// Puts an offer in force.
     ///
     /// # Errors
     /// As [`Self::refresh_catalog`].
-    pub async fn set_offer(&self, mut offer: Offer) -> Result<Arc<CompiledCatalog>, CatalogError> {
+    pub async fn set_offer(&self, offer: Offer) -> Result<Arc<CompiledCatalog>, CatalogError> {
+        let _in_turn = self.shared.offers.lock().await;
+        self.publish(offer).await
+    }
+
+    async fn publish(&self, mut offer: Offer) -> Result<Arc<CompiledCatalog>, CatalogError> {
         let mut catalog = osb::catalog::parse(&offer.catalog).map_err(CatalogError::Faults)?;
         let before = self.shared.in_force();
         let (mut withdrawn, mut former) = (Vec::new(), Vec::new());
@@ -262,6 +269,7 @@ impl Engine {
     }
 
     async fn put_back_late_orders(&self) {
+        let _in_turn = self.shared.offers.lock().await;
         let lacks = match self.lacks_a_plan().await {
             Ok(lacks) => lacks,
             Err(error) => {
@@ -270,7 +278,7 @@ impl Engine {
             }
         };
         let Some(offer) = lacks.then(|| self.offer_in_force()).flatten() else { return };
-        if let Err(error) = self.set_offer(offer).await {
+        if let Err(error) = self.publish(offer).await {
             tracing::error!(%error, "a plan that was ordered while it left the catalog is not in it");
         }
     }

@@ -18,7 +18,7 @@ use crate::names::RunName;
 use crate::observe::{is_leaving, newest, observe};
 use crate::permits::Permits;
 use crate::policy::doubled;
-use crate::ports::{Run, RunState, StoreError, Stored};
+use crate::ports::{Run, RunState, StartError, StoreError, Stored};
 use crate::record::{Key, OperationFailure, Phase, Reason, Record, Timestamp};
 use crate::shared::Shared;
 use crate::transition::{self, Intent};
@@ -37,6 +37,10 @@ const BINDINGS_MOST: Duration = Duration::from_secs(2);
 /// A record that nobody has written for so long may have been carried out by another process since, by a run that is not
 /// known of any more, where what is known of records lags. A runner remembers those of the last minute.
 const OLD: Duration = Duration::from_secs(30);
+
+/// What an operation waits for that nothing is known of to run it by: it was recorded under a catalog that is not good any
+/// more, or is gone.
+const NO_CATALOG: &str = "the catalog of its broker is not known yet";
 
 /// Has the record looked at: starts its task, or wakes it.
 pub(crate) fn kick(shared: &Arc<Shared>, key: &Key) {
@@ -205,33 +209,40 @@ async fn start(
         return Ok(Next::Look);
     }
     let work = work(shared, record, poll).await?;
-    let run = Run {
-        name,
-        timeout: shared.policy.timeouts.of(record.operation.action),
-        capabilities: shared.capabilities(&work.service_id),
-        work,
-        removes: record.made.binding.clone().map(Box::new),
-    };
     failpoint::hit("before-start").await;
-    match shared.runner.start(&run).await {
+    let started = match shared.capabilities(&work.service_id) {
+        Some(capabilities) => {
+            let run = Run {
+                name: name.clone(),
+                timeout: shared.policy.timeouts.of(record.operation.action),
+                capabilities,
+                work,
+                removes: record.made.binding.clone().map(Box::new),
+            };
+            shared.runner.start(&run).await
+        }
+        // It would be run as a broker of the first version of the contract, without parameters and without state.
+        None => Err(StartError::Unready(NO_CATALOG.to_owned())),
+    };
+    match started {
         Ok(()) => {
             hands.refused = None;
-            hands.begun = Some(run.name);
+            hands.begun = Some(name);
             failpoint::hit("after-start").await;
             Ok(Next::Look)
         }
         Err(error) => {
             let now = shared.clock.now();
-            let before = hands.refused_start(&run.name);
+            let before = hands.refused_start(&name);
             let refused = RefusedStart::after(&shared.policy, before, &error, now);
             let times = refused.times;
-            tracing::warn!(run = %run.name, %error, times, "a run could not be started");
+            tracing::warn!(run = %name, %error, times, "a run could not be started");
             // It keeps its place: what is refused for all is refused to as many as go on at once, and not to all that wait.
             let next = match refused.permanent {
                 true => Next::Look,
                 false => Next::Await(Awaited::Time(now.until(refused.until))),
             };
-            hands.refused = Some((run.name, refused));
+            hands.refused = Some((name, refused));
             Ok(next)
         }
     }
@@ -382,10 +393,10 @@ async fn unbind(shared: &Arc<Shared>, bindings: &[Key]) -> Result<(), StoreError
 }
 
 impl Shared {
-    /// What a service requires of its platform.
+    /// What a service requires of its platform. While no catalog is in force nobody can say that it is not all of it.
     fn requires(&self, service: &ServiceId) -> Vec<Permission> {
-        let catalog = self.catalog();
-        let service = catalog.as_ref().and_then(|catalog| catalog.service(service));
+        let Some(catalog) = self.catalog() else { return Permission::ALL.to_vec() };
+        let service = catalog.service(service);
         service.map(|service| service.requires.clone()).unwrap_or_default()
     }
 }

@@ -55,6 +55,7 @@ impl Engine {
                 drives: AtomicBool::new(true),
                 turned: Notify::new(),
                 in_force: RwLock::new(None),
+                offers: tokio::sync::Mutex::default(),
                 looked_through: AtomicU64::new(0),
             }),
         }

@@ -22,6 +22,9 @@ use crate::names::RunName;
 use crate::ports::{Offer, Run, RunFailure, RunState, Runner, RunnerError, StartError};
 use crate::record::{Key, Reason};
 
+/// How long the broker may take to give its catalog: whoever asks for it again and again would wait for ever.
+const CATALOG: Duration = Duration::from_secs(60);
+const PANICKED: &str = "the broker panicked; see its log";
 /// How long a wait for a change may last.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
 /// How long the end of work is waited for that was told to end; then it is said to have.
@@ -126,7 +129,7 @@ async fn result<B: Broker>(
                 ),
             ),
             Ok(ended) => return teller.ended(ended),
-            Err(_) => return fail(Reason::Killed, "the broker panicked; see its log".into()),
+            Err(_) => return fail(Reason::Killed, PANICKED.into()),
         },
         () = halt.notified() => fail(Reason::Halted, "the work was halted".into()),
         () = tokio::time::sleep(timeout) => {
@@ -224,7 +227,16 @@ impl<B: Broker> Runner for InProcess<B> {
 
     async fn offer(&self) -> Result<Offer, RunFailure> {
         let reported = |failure| RunFailure::new(Reason::Reported, failure);
-        let catalog = self.broker.catalog().await.map_err(reported)?;
+        let broker = Arc::clone(&self.broker);
+        let mut task = Task(tokio::spawn(async move { broker.catalog().await }));
+        let fail = |reason, words: &str| Err(RunFailure::new(reason, Failure::failed(words)));
+        let catalog = match tokio::time::timeout(CATALOG, &mut task.0).await {
+            Ok(Ok(catalog)) => catalog.map_err(reported)?,
+            Ok(Err(_)) => return fail(Reason::Killed, PANICKED),
+            Err(_) => {
+                return fail(Reason::Timeout, "the broker did not give its catalog within 60 s");
+            }
+        };
         let catalog = serde_json::to_value(catalog)
             .map_err(|error| reported(Failure::failed(error.to_string())))?;
         Ok(Offer {
@@ -241,6 +253,34 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+
+    /// Whose catalog is what this makes of it.
+    struct Offering(fn());
+
+    impl Broker for Offering {
+        async fn catalog(&self) -> Result<Catalog, Failure> {
+            (self.0)();
+            std::future::pending().await
+        }
+        async fn provision(&self, _: Work) -> Result<Output, Failure> {
+            Ok(Output::default())
+        }
+        async fn deprovision(&self, _: Work) -> Result<Output, Failure> {
+            Ok(Output::default())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_catalog_that_never_comes_and_an_author_who_panics_end_the_question_alone() {
+        let panics: fn() = || panic!("of the author's");
+        for (name, broker, expected) in [
+            ("never", Offering(|| ()), Reason::Timeout),
+            ("panics", Offering(panics), Reason::Killed),
+        ] {
+            let failed = InProcess::new(broker).offer().await.unwrap_err();
+            assert_eq!(failed.reason, expected, "{name}");
+        }
+    }
 
     /// Leaves what it is given as parameters.
     struct Echo;

@@ -31,6 +31,9 @@ pub(crate) struct Shared {
     /// Whether this process drives has changed: told to whoever keeps the catalog.
     pub(crate) turned: Notify,
     pub(crate) in_force: RwLock<Option<InForce>>,
+    /// Held from before an offer is asked for, or read, until it is in force: what was asked for first would be put over
+    /// what was answered since.
+    pub(crate) offers: tokio::sync::Mutex<()>,
     /// Tombstones that were written before this were looked through for what their runs left, in milliseconds since 1970.
     pub(crate) looked_through: AtomicU64,
 }
@@ -114,10 +117,9 @@ impl Shared {
         in_force.as_ref().is_none_or(|it| it.of_service.is_empty())
     }
 
-    /// What the broker of a service can do.
-    pub(crate) fn capabilities(&self, service: &ServiceId) -> Vec<Capability> {
-        let in_force = self.read();
-        in_force.as_ref().map(|it| it.of(service).to_vec()).unwrap_or_default()
+    /// What the broker of a service can do; `None`: that is not known, for no catalog is in force.
+    pub(crate) fn capabilities(&self, service: &ServiceId) -> Option<Vec<Capability>> {
+        self.read().as_ref().map(|it| it.of(service).to_vec())
     }
 
     /// What is in force for as long as this is held: nothing else is put in force meanwhile.

@@ -9,7 +9,7 @@ use engine::ports::{Offer, Store as _};
 use engine::testing::mortal::Life;
 use engine::testing::scripted_runner::{Act, fitting_output};
 use osb::jobs::contract::Capability;
-use osb::{Backend, Call, Reply, ServiceId};
+use osb::{Backend, Call, OperationState, Reply, ServiceId};
 use serde_json::{Value, json};
 use support::{
     Platform, World, asynchronous, bind, binding_id, id, offer, plan, provision, service,
@@ -42,6 +42,33 @@ fn of_several(can: Option<Capability>) -> Offer {
 
 fn has(engine: &Engine, name: &str) -> bool {
     engine.catalog().is_some_and(|catalog| catalog.plan(&service(), &plan(name)).is_some())
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_ordered_is_carried_out_once_it_is_known_what_its_broker_can() {
+    let world = World::default();
+    // Recorded, and the process died before it began.
+    let life = Life::of(i64::MAX);
+    let dying = world.mortal(&life);
+    dying.set_offer(offer()).await.unwrap();
+    let order = dying.provision(&asynchronous(), &id("i"), provision(json!({}))).await.unwrap();
+    life.end();
+    let Reply::Accepted { operation, .. } = order else { panic!("not accepted") };
+
+    // The catalog that was saved is gone, or no longer good.
+    let platform = Platform(world.mortal(&Life::of(i64::MAX)));
+    platform.0.resume().await.unwrap();
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    assert!(world.runner.begun().is_empty(), "{:?}", world.runner.begun());
+    let waits = platform.poll(&operation).await.unwrap();
+    assert_eq!(waits.state, OperationState::InProgress);
+    let told = waits.description.unwrap();
+    assert!(told.contains("the catalog of its broker is not known yet"), "{told}");
+
+    platform.0.set_offer(offer()).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(platform.poll(&operation).await.unwrap().state, OperationState::Succeeded);
+    assert_eq!(world.runner.works().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -288,6 +288,8 @@ async fn two_engines_over_one_store_begin_every_run_once() {
     let world = Arc::new(World::default());
     let one = world.mortal(&Life::of(i64::MAX));
     let two = world.mortal(&Life::of(i64::MAX));
+    one.set_offer(support::offer()).await.unwrap();
+    assert!(two.load_catalog().await.unwrap());
     for number in 0..20 {
         let instance = id(&format!("i{number}"));
         one.provision(&asynchronous(), &instance, provision(json!({}))).await.unwrap();

@@ -11,7 +11,7 @@ use axum::http::StatusCode;
 use axum::routing::get;
 use engine::in_process::InProcess;
 use engine::policy::OnLost;
-use engine::{Engine, Policy, Ports, SystemClock};
+use engine::{Engine, Policy, Ports, SystemClock, vital};
 use kube::Client;
 use kubernetes::{Events, KubernetesStore, Lead};
 use osb::Backend;
@@ -66,8 +66,8 @@ pub async fn serve(
     let engine = Engine::new(policy, ports);
     engine.set_driving(false);
     engine.load_catalog().await?;
-    tokio::spawn(engine.clone().keep_catalog(CATALOG));
-    tokio::spawn(engine.clone().sweep());
+    tokio::spawn(vital::task("the catalog", engine.clone().keep_catalog(CATALOG)));
+    tokio::spawn(vital::task("the sweep of records", engine.clone().sweep()));
     let control = tokio::spawn(kubernetes::control(engine.clone(), store, Arc::clone(&lead)));
     let keep = tokio::spawn({
         let lead = Arc::clone(&lead);

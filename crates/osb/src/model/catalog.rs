@@ -104,6 +104,11 @@ pub enum Permission {
     VolumeMount,
 }
 
+impl Permission {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::SyslogDrain, Self::RouteForwarding, Self::VolumeMount];
+}
+
 /// Single sign-on of a dashboard (section "Dashboard Client").
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DashboardClient {

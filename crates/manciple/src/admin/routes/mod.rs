@@ -237,14 +237,15 @@ async fn to_the_end<T: Send + 'static>(
 }
 
 async fn refresh(State(admin): State<Admin>) -> Result<Json<serde_json::Value>, Refusal> {
-    match admin.engine.refresh_catalog().await {
-        Ok(_) => Ok(Json(json!({}))),
-        Err(error @ CatalogError::Store(_)) => {
-            Err(Error::new(ErrorKind::Unavailable, error.to_string()).into())
-        }
-        // Whoever asked did nothing wrong: the broker did.
-        Err(error) => Err(Error::internal(error.to_string()).into()),
-    }
+    let refreshed = async move {
+        admin.engine.refresh_catalog().await.map_err(|error| match error {
+            CatalogError::Store(_) => Error::new(ErrorKind::Unavailable, error.to_string()),
+            // Whoever asked did nothing wrong: the broker did.
+            error => Error::internal(error.to_string()),
+        })
+    };
+    to_the_end(refreshed).await?;
+    Ok(Json(json!({})))
 }
 
 async fn backup(State(admin): State<Admin>) -> Result<Response, Refusal> {
