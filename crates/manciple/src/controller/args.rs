@@ -70,7 +70,7 @@ pub(crate) struct ControllerArgs {
     monitored: Namespaces,
     /// How many QuarksJobs are worked on at a time
     #[arg(
-        long, env = "MAX_WORKERS", default_value_t = WORKERS as u64, value_name = "N",
+        long, alias = "max-extendedjob-workers", env = "MAX_WORKERS", default_value_t = WORKERS as u64, value_name = "N",
         value_parser = max_workers
     )]
     pub(crate) max_workers: u64,
@@ -159,7 +159,7 @@ struct Original {
     #[arg(short = 'n', long, env = "WATCH_NAMESPACE", hide = true)]
     watch_namespace: Option<String>,
     /// The same.
-    #[arg(short = 'a', long, hide = true)]
+    #[arg(short = 'a', long, alias = "cf-operator-namespace", hide = true)]
     operator_namespace: Option<String>,
     /// The same.
     #[arg(long, hide = true)]
@@ -366,6 +366,7 @@ mod tests {
             (["-a", "shop"], "--namespace (POD_NAMESPACE)"),
             (["-a", "shop"], "kubectl label"),
             (["--operator-namespace", "shop"], "--namespace (POD_NAMESPACE)"),
+            (["--cf-operator-namespace", "shop"], "--namespace (POD_NAMESPACE)"),
             (["--service-account", "persist"], "no pod needs one"),
         ] {
             let line = Line::try_parse_from(["controller"].into_iter().chain(words));
