@@ -12,6 +12,10 @@
 //!
 //! [`record`] is what is kept, [`decide`] the rules (pure), [`Engine`] the thin I/O around them, and
 //! [`ports`] what a machine or a cluster provides.
+//!
+//! Two more decisions are here, as pure as those: [`trigger`], when a job that somebody declared runs, and
+//! [`instantiation`], what becomes of a template's objects. What they are decided from is no record of a [`Store`](ports::Store)
+//! but the resource itself, which whoever follows resources reads and writes.
 
 mod admin;
 mod admit;

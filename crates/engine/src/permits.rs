@@ -36,7 +36,7 @@ pub(crate) enum Waited {
 
 impl Permits {
     pub(crate) fn new(most: usize) -> Arc<Self> {
-        let most = most.max(1);
+        let most = most.clamp(1, Semaphore::MAX_PERMITS);
         Arc::new(Self { places: Arc::new(Semaphore::new(most)), most, given: AtomicU64::new(0) })
     }
 

@@ -214,7 +214,8 @@ pub struct Operation {
     pub id: String,
     /// What it does.
     pub action: Action,
-    /// Of what was asked for: tells a repeated request from a different one.
+    /// Of an update what was asked for, as [`crate::names::request_hash`] says it: tells a repeated request from a
+    /// different one. Of any other action empty: what is ordered is compared with what is recorded.
     pub request_hash: String,
     /// Where it stands.
     pub phase: Phase,

@@ -62,8 +62,9 @@ impl fmt::Display for KeySource {
 pub enum KeyError {
     /// The file or variable does not exist.
     #[error(
-        "{0} does not exist. Put back the key that the store was written with; where there is no store yet, make one \
-         with `openssl rand -base64 32` and keep a copy of it elsewhere: nobody can read the store without it"
+        "{0} does not exist. Put back the key that the store was written with, or leave it out if it is one from before that is \
+         not needed any more; where there is no store yet, make one with `openssl rand -base64 32` and keep a copy of it \
+         elsewhere: nobody can read the store without it"
     )]
     Missing(KeySource),
     /// The file is there but cannot be read.

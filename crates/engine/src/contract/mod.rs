@@ -30,7 +30,7 @@ mod tests;
 use osb::jobs::contract::{
     CATALOG, Capability, LAST_OPERATION, MAX_STATE_BYTES, variable::STATE_OUT_FILE,
 };
-use osb::{Action, INTEGER_BITS, Output, is_too_deep, rounded_integers};
+use osb::{Action, INTEGER_BITS, Output, is_past_reading, is_too_deep, rounded_integers};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -233,16 +233,18 @@ fn document(asked: &Asked<'_>, ended: &Ended<'_>) -> Result<Option<Value>, RunFa
         let what = format!("{} printed {what}; {JSON_ONLY}", asked.subcommand());
         Err(fail_with_log(Reason::NotJson, &what, ended))
     };
+    let too_deep = || {
+        let what = format!("{} printed JSON {TOO_DEEP}", asked.subcommand());
+        Err(fail(Reason::WrongShape, what))
+    };
     let mut documents = serde_json::Deserializer::from_slice(stdout).into_iter::<Value>();
     match documents.next() {
         Some(Ok(document)) => match documents.byte_offset() {
             end if end < stdout.len() => not_json("text after the JSON on stdout".to_owned()),
-            _ if is_too_deep(&document) => {
-                let what = format!("{} printed JSON {TOO_DEEP}", asked.subcommand());
-                Err(fail(Reason::WrongShape, what))
-            }
+            _ if is_too_deep(&document) => too_deep(),
             _ => Ok(Some(document)),
         },
+        Some(Err(error)) if is_past_reading(&error) => too_deep(),
         // Line and column only: the rest of the message may quote.
         Some(Err(error)) if error.is_eof() => not_json("JSON that ends too early".to_owned()),
         Some(Err(error)) => not_json(format!(
@@ -319,7 +321,11 @@ fn retry_after(root: &At<'_>) -> Option<u64> {
 
 /// The name of work that goes on elsewhere: `{"operation": "…", "async": true}`.
 fn external_operation(asked: &Asked<'_>, root: &At<'_>) -> Result<Option<String>, shape::Wrong> {
-    if !asked.can(Capability::LastOperation) || !root.is_true("async") {
+    if !asked.can(Capability::LastOperation) {
+        return Ok(None);
+    }
+    // Whatever else it says could mean that the work goes on: nobody would ask after it.
+    if root.optional("async", At::truth)? != Some(true) {
         return Ok(None);
     }
     let Some(operation) = root.get("operation") else {

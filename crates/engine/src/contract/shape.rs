@@ -39,10 +39,6 @@ impl<'v> At<'v> {
         Some(Self { value, path })
     }
 
-    pub(super) fn is_true(&self, name: &str) -> bool {
-        member(self.value, name) == Some(&Value::Bool(true))
-    }
-
     /// A member, read; `None` if it is absent.
     pub(super) fn optional<T>(
         &self,
@@ -67,6 +63,10 @@ impl<'v> At<'v> {
 
     pub(super) fn text(&self) -> Result<&'v str, Wrong> {
         self.value.as_str().map_or_else(|| self.wrong("a string"), Ok)
+    }
+
+    pub(super) fn truth(&self) -> Result<bool, Wrong> {
+        self.value.as_bool().map_or_else(|| self.wrong("true or false"), Ok)
     }
 
     pub(super) fn string(&self) -> Result<String, Wrong> {

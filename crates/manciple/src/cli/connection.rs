@@ -1,9 +1,13 @@
 //! One broker, as one command sees it.
 
+use std::env::VarError;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use osb::client::{Auth, Client, ClientError, ClientSettings, Polling, REQUEST_IDENTITY_HEADER};
+use osb::client::{
+    Auth, Client, ClientError, ClientSettings, Polling, REQUEST_IDENTITY_HEADER, SettingsError,
+};
 use osb::{BindingId, Catalog, InstanceId, Plan};
 
 use super::args::{Format, RemoteArgs};
@@ -42,12 +46,12 @@ impl Connection {
         most: Duration,
         ongoing: Ongoing,
     ) -> Result<Self, Failure> {
-        let url = args.url.clone().or_else(|| variable("MANCIPLE_URL"));
+        let url = given(args.url.clone(), "MANCIPLE_URL")?;
         let url = url.unwrap_or_else(|| DEFAULT_URL.to_owned());
         let mut settings = ClientSettings::new(url.clone());
         settings.auth = auth(args)?;
         settings.timeout = limit(args.timeout, most);
-        let ca_file = args.ca_file.clone().or_else(|| variable("MANCIPLE_CA_FILE").map(Into::into));
+        let ca_file = args.ca_file.clone().or(path_variable("MANCIPLE_CA_FILE"));
         if let Some(path) = ca_file {
             let pem = std::fs::read(&path).map_err(|error| {
                 Failure::usage(format!("cannot read {}: {error}", path.display()))
@@ -58,7 +62,14 @@ impl Connection {
         let secret = !matches!(settings.auth, Auth::None);
         // The URL may hold a password by mistake; until it is checked it is not repeated.
         let client = Client::new(settings).map_err(|error| {
-            Failure::usage(error.to_string()).hint("see --url and MANCIPLE_URL")
+            let hint = match &error {
+                SettingsError::BaseUrl(_) => "see --url and MANCIPLE_URL",
+                SettingsError::Colon | SettingsError::Header(_) => {
+                    "see --user and MANCIPLE_USER, or MANCIPLE_TOKEN"
+                }
+                _ => "see --ca-file and MANCIPLE_CA_FILE",
+            };
+            Failure::usage(error.to_string()).hint(hint)
         })?;
         if secret && out.is_chatty() && leaves_the_machine(&url) {
             out.note(&format!(
@@ -204,7 +215,7 @@ impl Ongoing {
 
 /// How to print, by the options or the environment.
 pub(crate) fn format(args: &RemoteArgs) -> Result<Format, Failure> {
-    match (args.printing.output, variable("MANCIPLE_OUTPUT").as_deref()) {
+    match (args.printing.output, variable("MANCIPLE_OUTPUT")?.as_deref()) {
         (Some(format), _) => Ok(format),
         (None, None | Some("table")) => Ok(Format::Table),
         (None, Some("json")) => Ok(Format::Json),
@@ -218,8 +229,8 @@ fn auth(args: &RemoteArgs) -> Result<Auth, Failure> {
     if let Some(path) = &args.token_file {
         return Ok(Auth::Bearer(input::secret(path)?));
     }
-    let token = variable("MANCIPLE_TOKEN");
-    let user = args.user.clone().or_else(|| variable("MANCIPLE_USER"));
+    let token = variable("MANCIPLE_TOKEN")?;
+    let user = given(args.user.clone(), "MANCIPLE_USER")?;
     match (user, token) {
         (Some(_), Some(_)) if args.user.is_none() => {
             Err(Failure::usage("MANCIPLE_USER and MANCIPLE_TOKEN are both set")
@@ -228,7 +239,7 @@ fn auth(args: &RemoteArgs) -> Result<Auth, Failure> {
         (Some(user), _) => {
             let password = match &args.password_file {
                 Some(path) => input::secret(path)?,
-                None => variable("MANCIPLE_PASSWORD").map(Into::into).ok_or_else(|| {
+                None => variable("MANCIPLE_PASSWORD")?.map(Into::into).ok_or_else(|| {
                     Failure::usage("a user is named, and no password")
                         .hint("set MANCIPLE_PASSWORD, or name a file: --password-file FILE")
                 })?,
@@ -248,9 +259,25 @@ fn limit(patience: Option<Duration>, most: Duration) -> Duration {
     patience.unwrap_or(REQUEST_TIMEOUT).min(most)
 }
 
+/// What an option says, or else its variable.
+fn given(option: Option<String>, name: &str) -> Result<Option<String>, Failure> {
+    if option.is_some() { Ok(option) } else { variable(name) }
+}
+
 /// An environment variable; an empty one is as good as none.
-fn variable(name: &str) -> Option<String> {
-    std::env::var(name).ok().filter(|value| !value.is_empty())
+fn variable(name: &str) -> Result<Option<String>, Failure> {
+    match std::env::var(name) {
+        Ok(value) => Ok(Some(value).filter(|value| !value.is_empty())),
+        Err(VarError::NotPresent) => Ok(None),
+        Err(VarError::NotUnicode(_)) => {
+            Err(Failure::usage(format!("{name} is not UTF-8")).hint(format!("set {name} anew")))
+        }
+    }
+}
+
+/// The same of a path, which may be any bytes.
+fn path_variable(name: &str) -> Option<PathBuf> {
+    std::env::var_os(name).filter(|value| !value.is_empty()).map(Into::into)
 }
 
 fn leaves_the_machine(url: &str) -> bool {

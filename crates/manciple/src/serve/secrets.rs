@@ -79,11 +79,15 @@ impl Callers {
     pub(crate) fn reload(&self) -> anyhow::Result<()> {
         let mut credentials = Credentials::new();
         for user in &self.auth.users {
-            let password = self.secret(&user.password_file)?;
+            let password = self.secret(&user.password_file);
+            let password = password
+                .with_context(|| format!("auth.users: password_file of {:?}", user.name))?;
             credentials = credentials.user(&user.name, &password, user.role.as_str());
         }
         for token in &self.auth.tokens {
-            let secret = self.secret(&token.token_file)?;
+            let secret = self.secret(&token.token_file);
+            let secret =
+                secret.with_context(|| format!("auth.tokens: token_file of {:?}", token.name))?;
             credentials = credentials.token(&token.name, &secret, token.role.as_str());
         }
         if let Some(followed) = &self.access.followed {
@@ -179,6 +183,9 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<String> {
 
 fn read_bytes(path: &Path) -> anyhow::Result<Vec<u8>> {
     let open = || format!("{}: cannot be read", path.display());
+    // To open a pipe waits for whoever writes to it, and a device may have no end.
+    let is_regular = std::fs::metadata(path).with_context(open)?.is_file();
+    ensure!(is_regular, "{}: is no regular file: write the secret into one", path.display());
     let file = File::open(path).with_context(open)?;
     let metadata = file.metadata().with_context(open)?;
     ensure!(
@@ -339,6 +346,18 @@ mod tests {
         assert!(!make(&path, "planted").unwrap());
         assert_eq!(std::fs::read(&path).unwrap(), b"", "it may be one that is being written");
         assert_eq!(names(folder.path()), ["password"]);
+    }
+
+    #[test]
+    fn what_could_be_read_for_ever_is_not_opened() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        let fifo = rustix::fs::FileType::Fifo;
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, fifo, 0o600.into(), 0).unwrap();
+        for path in [&pipe, Path::new("/dev/zero"), folder.path()] {
+            let error = format!("{:#}", read(path).unwrap_err());
+            assert!(error.contains("is no regular file"), "{error}");
+        }
     }
 
     #[test]

@@ -46,7 +46,8 @@ pub fn is_version(text: &str) -> bool {
     semver::Version::parse(text).is_ok()
 }
 
-/// Milliseconds since 1970 of a timestamp of the form `yyyy-mm-ddThh:mm:ss.sZ` (item 40).
+/// Milliseconds since 1970 of a timestamp as RFC 3339 has it: also what is not of the one form that the specification lets a
+/// binding have (item 40), for records may hold it.
 pub fn parse_timestamp(text: &str) -> Option<u64> {
     let timestamp: jiff::Timestamp = text.parse().ok()?;
     u64::try_from(timestamp.as_millisecond()).ok()

@@ -8,6 +8,9 @@ pub enum SettingsError {
     /// The base URL cannot be used. The URL is not repeated: it may hold a password.
     #[error("the base URL {0}")]
     BaseUrl(&'static str),
+    /// RFC 7617: everything after the first colon would be the password.
+    #[error("the user name must not have a colon")]
+    Colon,
     /// A setting has characters that no header can carry.
     #[error("{0} is empty or has characters that no HTTP header can carry")]
     Header(&'static str),

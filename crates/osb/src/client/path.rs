@@ -28,6 +28,10 @@ impl BaseUrl {
         if uri.host().is_none_or(str::is_empty) {
             return Err(SettingsError::BaseUrl("has no host"));
         }
+        let has_port = authority.rsplit_once(']').map_or(authority, |(_, rest)| rest).contains(':');
+        if has_port && uri.port_u16().is_none_or(|port| port == 0) {
+            return Err(SettingsError::BaseUrl("has no port from 1 to 65535 behind the colon"));
+        }
         if uri.query().is_some() || url.contains('#') {
             return Err(SettingsError::BaseUrl("must not have a query or a fragment"));
         }
@@ -175,6 +179,10 @@ mod tests {
             "http://user:hunter2@broker",
             "http://broker/?token=hunter2",
             "http://broker/#hunter2",
+            "http://broker:99999",
+            "http://broker:0/prefix",
+            "http://broker:",
+            "http://[::1]:65536",
         ] {
             let error = BaseUrl::parse(url).unwrap_err();
             assert!(!format!("{error} {error:?}").contains("hunter2"), "{url}");

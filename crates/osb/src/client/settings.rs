@@ -76,10 +76,7 @@ impl Auth {
     pub(super) fn header(&self) -> Result<Option<HeaderValue>, SettingsError> {
         let text = match self {
             Self::None => return Ok(None),
-            // RFC 7617: everything after the first colon is the password.
-            Self::Basic { user, .. } if user.contains(':') => {
-                return Err(SettingsError::Header("a user name with a colon"));
-            }
+            Self::Basic { user, .. } if user.contains(':') => return Err(SettingsError::Colon),
             Self::Basic { user, password } => {
                 format!(
                     "Basic {}",

@@ -13,6 +13,11 @@ pub fn is_too_deep(value: &Value) -> bool {
     exceeds(value, MAX_DEPTH)
 }
 
+/// Whether JSON is nested so deep that it is not read at all.
+pub fn is_past_reading(error: &serde_json::Error) -> bool {
+    error.is_syntax() && error.to_string().starts_with("recursion limit exceeded")
+}
+
 fn exceeds(value: &Value, levels: usize) -> bool {
     let within = |inner: &Value| exceeds(inner, levels - 1);
     match value {
@@ -28,6 +33,14 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn what_is_too_deep_to_be_read_is_told_from_what_is_no_json() {
+        let read = |text: &str| serde_json::from_str::<Value>(text).unwrap_err();
+        assert!(is_past_reading(&read(&"[".repeat(200))));
+        assert!(!is_past_reading(&read("[nul]")));
+        assert!(!is_past_reading(&read("[[")));
+    }
 
     #[test]
     fn depth_counts_arrays_and_objects() {

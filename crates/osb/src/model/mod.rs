@@ -21,7 +21,7 @@ pub use catalog::{
     Catalog, DashboardClient, MaintenanceInfo, ParametersSchema, Permission, Plan, SchemaGroup,
     Schemas, Service,
 };
-pub use depth::{MAX_DEPTH, is_too_deep};
+pub use depth::{MAX_DEPTH, is_past_reading, is_too_deep};
 pub use identity::OriginatingIdentity;
 #[cfg(feature = "server")]
 pub(crate) use ids::check_id;

@@ -13,7 +13,9 @@ use super::exchange::SOON;
 use super::settings::Settings;
 use crate::error::{Error, ErrorKind};
 use crate::fields::{Faults, Fields, Path};
-use crate::model::{INTEGER_BITS, MAX_DEPTH, Object, is_too_deep, rounded_integers};
+use crate::model::{
+    INTEGER_BITS, MAX_DEPTH, Object, is_past_reading, is_too_deep, rounded_integers,
+};
 use crate::weight::weigh;
 
 /// So many integers that would be rounded are named: there may be one for every 21 bytes.
@@ -194,6 +196,10 @@ pub(super) fn open<'p>(
         }
         Ok(_) => {
             faults.add("body", "must be a JSON object");
+            None
+        }
+        Err(error) if is_past_reading(&error) => {
+            faults.add("body", format!("must not be nested more than {MAX_DEPTH} levels deep"));
             None
         }
         Err(error) => {

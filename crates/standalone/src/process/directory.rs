@@ -27,6 +27,7 @@ use super::durable;
 use super::identity::Identity;
 use super::lock::{self, Lock};
 use super::order::About;
+use crate::data_dir;
 
 /// How long a supervisor may take to start its broker.
 const SETTLE: Duration = Duration::from_secs(30);
@@ -79,7 +80,13 @@ impl RunDirectory {
 
     /// Makes the directory; durable when this returns.
     pub(super) fn prepare(&self) -> io::Result<()> {
-        durable::create_dir(&self.path)?;
+        match durable::create_dir(&self.path) {
+            // Somebody has removed them all.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                data_dir::make(&self.path)?;
+            }
+            made => made?,
+        }
         self.path.parent().map_or(Ok(()), durable::sync_dir)
     }
 

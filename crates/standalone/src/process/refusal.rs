@@ -41,6 +41,9 @@ impl Refusal {
             Some(Errno::NOENT) => {
                 format!("{path}: no such executable; set the command to one that exists")
             }
+            Some(Errno::ACCESS) if program.is_dir() => {
+                format!("{path} is a directory; set the command to an executable")
+            }
             Some(Errno::ACCESS | Errno::PERM) => format!(
                 "{path} cannot be executed: make it executable (chmod +x), on a file system that is \
                  not mounted noexec"

@@ -208,7 +208,7 @@ pub(super) fn explain(error: &rusqlite::Error) -> String {
         Some(ErrorCode::SystemIoFailure) => {
             "; look at the system's log for the disk, and at the limit of file sizes (ulimit -f)"
         }
-        Some(ErrorCode::DatabaseCorrupt) => "; verify the store and restore a backup",
+        Some(ErrorCode::DatabaseCorrupt) => "; restore a backup",
         Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen | ErrorCode::PermissionDenied) => {
             "; the store needs files and a directory that its user can write to"
         }

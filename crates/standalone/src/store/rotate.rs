@@ -108,8 +108,8 @@ impl Rotator {
         if self.unreadable > 0 {
             tracing::error!(
                 rows = self.unreadable,
-                "some rows do not open: the old data keys are kept for them; verify the store, \
-                 then discard these rows"
+                "some rows do not open: the old data keys are kept for them; what is listed as unreadable \
+                 of them can be purged"
             );
             return Ok(Step::Stuck);
         }

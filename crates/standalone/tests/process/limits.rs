@@ -67,6 +67,18 @@ async fn what_is_left_in_the_group_is_ended_with_the_broker() {
 }
 
 #[tokio::test]
+async fn what_is_left_in_the_group_is_asked_to_end_first() {
+    let fixture = Fixture::with_broker(
+        r#"sh -c 'trap "sleep 0.5; echo cleaned >$LEDGER/cleaned; exit" TERM
+                  echo $$ >"$LEDGER/pid"; while :; do sleep 0.05; done' &
+           while [ ! -s "$LEDGER/pid" ]; do sleep 0.02; done; echo '{}'"#,
+    );
+    finish(&fixture.runner(), &run("cleans-1")).await.unwrap();
+    assert!(!is_alive(pid_in(&fixture, "pid").unwrap()));
+    assert_eq!(fs::read_to_string(fixture.path("ledger/cleaned")).unwrap(), "cleaned\n");
+}
+
+#[tokio::test]
 async fn a_daemon_that_holds_the_pipes_is_not_waited_for() {
     let fixture = Fixture::with_broker(
         r#"setsid sh -c 'echo $$ >"$LEDGER/pid"; sleep 600' &

@@ -107,6 +107,18 @@ fn work_that_goes_on_elsewhere_without_a_name_fails() {
 }
 
 #[test]
+fn whether_work_goes_on_elsewhere_is_not_guessed() {
+    for said in [json!("yes"), json!("true"), json!(1), json!({})] {
+        let stdout = json!({"operation": "x-1", "async": said});
+        Case::of(Action::Unbind, stdout).with(V2).fails_saying(Reason::WrongShape, "async must be");
+    }
+    for said in [json!(false), json!(null)] {
+        let stdout = json!({"operation": "x-1", "async": said});
+        assert_eq!(Case::of(Action::Unbind, stdout).with(V2).good().external_operation, None);
+    }
+}
+
+#[test]
 fn a_poll_goes_on_ends_well_or_ends_badly() {
     let output = poll(r#"{"state": "in progress", "description": "half"}"#).good();
     assert_eq!(output.external_operation.as_deref(), Some("x-1"));

@@ -188,12 +188,14 @@ impl Shared {
 /// What a file offers, as if the broker had printed it.
 fn offer_of(file: &Path) -> Result<Offer, RunFailure> {
     let name = format!("the catalog file {}", file.display());
-    let text = std::fs::read(file).map_err(|error| {
-        RunFailure::new(
-            Reason::NotStarted,
-            Failure::failed(format!("{name}: it cannot be read: {error}")),
-        )
-    })?;
+    let unread = |why: String| RunFailure::new(Reason::NotStarted, Failure::failed(why));
+    // To open a pipe waits for whoever writes to it, and a device may have no end.
+    let is_there = file.metadata().map(|metadata| metadata.is_file());
+    if is_there.as_ref().is_ok_and(|is_regular| !is_regular) {
+        return Err(unread(format!("{name}: it is no regular file")));
+    }
+    let text = std::fs::read(file);
+    let text = text.map_err(|error| unread(format!("{name}: it cannot be read: {error}")))?;
     contract::written(&text, &name)
 }
 

@@ -20,6 +20,8 @@ use crate::process::order::Order;
 /// How long the pipes of a broker that has ended are read: what has left its process group may hold
 /// them open for ever.
 const DRAIN: Duration = Duration::from_millis(500);
+/// How often it is looked whether something is left.
+const LOOK: Duration = Duration::from_millis(2);
 /// As much as a pipe holds.
 const CHUNK: usize = 64 * 1024;
 
@@ -55,28 +57,26 @@ impl Broker {
         }
         let timeout = order.about.timeout;
         let deadline = Instant::now() + timeout.min(NEVER);
-        let mut ended_by_us: Option<(Exit, Instant)> = None;
+        let (mut ended_by_us, mut kill_at): (Option<Exit>, Option<Instant>) = (None, None);
         let status = loop {
-            let (cause, kill_at) = ended_by_us.unzip();
+            let goes_on = ended_by_us.is_none();
             let end = tokio::select! {
                 biased;
-                _ = signals.child.recv() => match group::reap(self.pid, Signal::KILL)? {
+                _ = signals.child.recv() => match group::reap(self.pid, Signal::TERM)? {
                     Some(status) => break status,
                     None => None,
                 },
-                Some(()) = signals.end.recv(), if cause.is_none() => {
+                Some(()) = signals.end.recv(), if goes_on => {
                     Some(if run.is_cancelled() { Exit::Halted } else { Exit::Stopped })
                 }
-                () = sleep_until(deadline), if cause.is_none() => {
-                    Some(Exit::TimedOut(timeout.as_secs()))
-                }
+                () = sleep_until(deadline), if goes_on => Some(Exit::TimedOut(timeout.as_secs())),
                 () = sleep_until(kill_at.unwrap_or(deadline)), if kill_at.is_some() => {
                     group::signal(self.pid, Signal::KILL);
-                    ended_by_us = cause.map(|cause| (cause, Instant::now() + NEVER));
+                    kill_at = None;
                     None
                 }
                 () = output.read() => {
-                    let too_much = output.is_too_much() && cause.is_none();
+                    let too_much = output.is_too_much() && goes_on;
                     too_much.then_some(Exit::TooMuchOutput(order.output_limit as u64))
                 }
             };
@@ -85,13 +85,17 @@ impl Broker {
                 && !group::has_ended(self.pid)?
             {
                 group::ask_to_end(self.pid);
-                ended_by_us = Some((exit, Instant::now() + order.grace.min(NEVER)));
+                ended_by_us = Some(exit);
+                kill_at = Some(Instant::now() + order.grace.min(NEVER));
             }
         };
-        output.drain().await;
-        reap_group(self.pid).await;
+        let kill_at = match ended_by_us {
+            Some(_) => kill_at.unwrap_or_else(Instant::now),
+            None => Instant::now() + order.grace.min(NEVER),
+        };
+        end_leftovers(self.pid, kill_at, &mut output).await;
         let exit = match ended_by_us {
-            Some((exit, _)) => exit,
+            Some(exit) => exit,
             None if output.is_too_much() => Exit::TooMuchOutput(order.output_limit as u64),
             None => group::exit_of(status),
         };
@@ -181,7 +185,19 @@ async fn read_some(pipe: &mut Option<impl AsyncRead + Unpin>, chunk: &mut [u8]) 
     }
 }
 
-/// Reaps the rest of the group, which was ended; what takes longer is left to the system.
+/// Ends what is left of a broker's group, which was asked to end when the broker had: at this time it is killed.
+async fn end_leftovers(broker: Pid, kill_at: Instant, output: &mut Output) {
+    while group::is_left(broker) && Instant::now() < kill_at {
+        let _ = timeout_at(Instant::now() + LOOK, output.read()).await;
+    }
+    if group::is_left(broker) {
+        group::signal(broker, Signal::KILL);
+    }
+    output.drain().await;
+    reap_group(broker).await;
+}
+
+/// Reaps the rest of the group, which was killed; what takes longer is left to the system.
 async fn reap_group(broker: Pid) {
     let until = Instant::now() + DRAIN;
     while Instant::now() < until && group::is_left(broker) {

@@ -298,8 +298,15 @@ fn no_variable(name: &str) -> Option<&'static str> {
     }
 }
 
-/// A brace has no place in a URL, so one that is left is a placeholder that nobody fills in.
+/// What platforms show as a link to those who have an instance. A brace has no place in a URL, so one that is left is a
+/// placeholder that nobody fills in.
 fn dashboard_url(template: &str) -> Option<String> {
+    let is_url = |scheme| template.strip_prefix(scheme).is_some_and(|rest: &str| !rest.is_empty());
+    if !["https://", "http://"].into_iter().any(is_url) {
+        return Some(format!(
+            "operations.dashboard_url: {template:?} has to be a URL that begins with https:// or http://; or leave it out"
+        ));
+    }
     template.replace(PLACEHOLDER, "").contains(['{', '}']).then(|| {
         format!(
             "operations.dashboard_url: {template:?} has braces that are not {PLACEHOLDER}, the only \

@@ -141,6 +141,12 @@ fn what_cannot_be_meant_is_refused_naming_the_member() {
             "operations.dashboard_url",
             "{instance_id}",
         ),
+        (
+            "operations: {dashboard_url: 'javascript:alert(1)'}",
+            "operations.dashboard_url",
+            "https://",
+        ),
+        ("operations: {dashboard_url: ''}", "operations.dashboard_url", "leave it out"),
         ("log: {level: warning}", "log.level", "error, warn, info"),
         ("broker: {pass_env: [A, 'B=planted']}", "broker.pass_env[1]", "the name alone"),
         ("catalog: {refresh: 1ms}", "catalog.refresh", "1s at least"),
