@@ -51,7 +51,16 @@ pub fn read(directory: &Path) -> io::Result<KeyFiles> {
             None => Err("its name is not UTF-8"),
         };
         match variable {
-            Ok(name) => keys.variables.push((name, OsString::from_vec(value.clone()))),
+            Ok(name) => {
+                // The later of the two is what a process finds.
+                if keys.variables.iter().any(|(taken, _)| *taken == name) {
+                    let path = entry.path();
+                    let why =
+                        format!("{name} is the variable of another key too, which is a file only");
+                    keys.notes.push(format!("{}: {why}", path.display()));
+                }
+                keys.variables.push((name, OsString::from_vec(value.clone())));
+            }
             Err(why) => {
                 let path = entry.path();
                 keys.notes.push(format!("{} is offered as a file only: {why}", path.display()));
@@ -99,6 +108,19 @@ mod tests {
         let expected = [("AWS_SECRET_KEY", "s3cret\n"), ("REGION-NAME", "eu")];
         assert_eq!(keys.variables, expected.map(|(name, value)| (name.into(), value.into())));
         assert_eq!(keys.notes, [] as [&str; 0]);
+    }
+
+    #[test]
+    fn of_two_keys_with_one_variable_it_is_said_which_has_it() {
+        let directory = tempfile::tempdir().unwrap();
+        for key in ["PG_HOST", "pg.host"] {
+            std::fs::write(directory.path().join(key), key).unwrap();
+        }
+        let keys = read(directory.path()).unwrap();
+        let last = keys.variables.last().unwrap();
+        assert_eq!((last.0.as_str(), &*last.1), ("PG_HOST", std::ffi::OsStr::new("pg.host")));
+        let [note] = &keys.notes[..] else { panic!("{:?}", keys.notes) };
+        assert!(note.contains("/pg.host: PG_HOST is the variable of another key too"), "{note}");
     }
 
     #[test]

@@ -65,7 +65,7 @@ impl Engine {
     /// # Errors
     /// If the store fails.
     pub async fn load_catalog(&self) -> Result<bool, StoreError> {
-        let _in_turn = self.shared.offers.lock().await;
+        let _in_turn = self.shared.answered.lock().await;
         let Some(saved) = self.saved().await? else { return Ok(false) };
         let Ok(saved) = serde_json::from_value::<Saved>(saved) else { return Ok(false) };
         match compile(&saved.catalog) {
@@ -99,9 +99,16 @@ impl Engine {
     /// # Errors
     /// If it cannot be had, has faults or cannot be saved; the one before stays in force.
     pub async fn refresh_catalog(&self) -> Result<Arc<CompiledCatalog>, CatalogError> {
-        let _in_turn = self.shared.offers.lock().await;
+        let asked = self.shared.asks();
         let offer = self.shared.runner.offer().await.map_err(CatalogError::Run)?;
-        self.publish(offer).await
+        let mut answered = self.shared.answered.lock().await;
+        // What was asked for later is in force.
+        if let Some(catalog) = self.shared.catalog().filter(|_| *answered > asked) {
+            return Ok(catalog);
+        }
+        let catalog = self.publish(offer).await?;
+        *answered = asked;
+        Ok(catalog)
     }
 
     /// Puts an offer in force.
@@ -109,8 +116,10 @@ impl Engine {
     /// # Errors
     /// As [`Self::refresh_catalog`].
     pub async fn set_offer(&self, offer: Offer) -> Result<Arc<CompiledCatalog>, CatalogError> {
-        let _in_turn = self.shared.offers.lock().await;
-        self.publish(offer).await
+        let mut answered = self.shared.answered.lock().await;
+        let catalog = self.publish(offer).await?;
+        *answered = self.shared.asks();
+        Ok(catalog)
     }
 
     async fn publish(&self, mut offer: Offer) -> Result<Arc<CompiledCatalog>, CatalogError> {
@@ -269,7 +278,7 @@ impl Engine {
     }
 
     async fn put_back_late_orders(&self) {
-        let _in_turn = self.shared.offers.lock().await;
+        let _in_turn = self.shared.answered.lock().await;
         let lacks = match self.lacks_a_plan().await {
             Ok(lacks) => lacks,
             Err(error) => {

@@ -236,7 +236,14 @@ async fn start(
             let before = hands.refused_start(&name);
             let refused = RefusedStart::after(&shared.policy, before, &error, now);
             let times = refused.times;
-            tracing::warn!(run = %name, %error, times, "a run could not be started");
+            // What is not ready is looked at again and again, for as long as that lasts.
+            if times < 2 || !matches!(error, StartError::Unready(_)) {
+                tracing::warn!(run = %name, %error, times, "a run could not be started");
+            }
+            if shared.catalog().is_none() {
+                // Nobody's can be: each says so itself.
+                hands.permit = None;
+            }
             // It keeps its place: what is refused for all is refused to as many as go on at once, and not to all that wait.
             let next = match refused.permanent {
                 true => Next::Look,

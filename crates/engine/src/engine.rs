@@ -55,7 +55,8 @@ impl Engine {
                 drives: AtomicBool::new(true),
                 turned: Notify::new(),
                 in_force: RwLock::new(None),
-                offers: tokio::sync::Mutex::default(),
+                asked: AtomicU64::default(),
+                answered: tokio::sync::Mutex::default(),
                 looked_through: AtomicU64::new(0),
             }),
         }
@@ -96,6 +97,9 @@ impl Engine {
     ///
     /// # Errors
     /// If the store cannot say which.
+    ///
+    /// Nothing is run as long as no catalog is in force ([`Engine::load_catalog`], [`Engine::set_offer`],
+    /// [`Engine::keep_catalog`]): it says what a broker can do.
     pub async fn resume(&self) -> Result<usize, StoreError> {
         let busy = self.shared.store.busy().await?;
         for key in &busy {

@@ -47,6 +47,8 @@ struct Inner {
     released: Vec<RunName>,
     refuse: Vec<StartError>,
     offer: Offer,
+    /// How long it takes to answer it.
+    offer_takes: Duration,
 }
 
 struct Live {
@@ -111,7 +113,13 @@ impl ScriptedRunner {
 
     /// What `offer` answers.
     pub fn set_offer(&self, offer: Offer) {
-        self.lock().offer = offer;
+        self.offer_after(Duration::ZERO, offer);
+    }
+
+    /// What `offer` answers so long after it was asked.
+    pub fn offer_after(&self, takes: Duration, offer: Offer) {
+        let mut inner = self.lock();
+        (inner.offer, inner.offer_takes) = (offer, takes);
     }
 
     /// Refuses the next start.
@@ -211,6 +219,11 @@ impl Runner for ScriptedRunner {
     }
 
     async fn offer(&self) -> Result<Offer, RunFailure> {
-        Ok(self.lock().offer.clone())
+        let (offer, takes) = {
+            let inner = self.lock();
+            (inner.offer.clone(), inner.offer_takes)
+        };
+        tokio::time::sleep(takes).await;
+        Ok(offer)
     }
 }

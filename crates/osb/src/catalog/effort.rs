@@ -30,9 +30,9 @@ const WAYS_BACK: u64 = 50;
 const BYTES_AROUND: u64 = 256;
 
 /// Whether all ways in which a schema and a value go along with each other can be gone; with patterns that may step back,
-/// or with none.
+/// whether all texts that the value leads to can be tried.
 pub(super) fn is_little(schema: &Value, value: &Value, steps_back: bool) -> bool {
-    let (targets, known, names) = (Targets::of(schema), HashMap::new(), Vec::new());
+    let (targets, known, names) = (Targets::of(schema), HashMap::new(), HashMap::new());
     let mut count = Count { targets, known, names, steps_back };
     count.of(schema, value, 0).is_some_and(|ways| ways <= MOST)
 }
@@ -42,7 +42,7 @@ struct Count<'s> {
     /// Whether patterns may step back.
     steps_back: bool,
     /// Names of members, as values: each stays where it is, for `known` has its place.
-    names: Vec<Rc<Value>>,
+    names: HashMap<*const String, Rc<Value>>,
     /// The ways of a pair of schema and value; `None` while they are counted.
     known: HashMap<(*const Value, *const Value), Option<u64>>,
 }
@@ -50,19 +50,25 @@ struct Count<'s> {
 impl<'s> Count<'s> {
     /// `None` if there are too many to be counted.
     fn of(&mut self, schema: &'s Value, value: &Value, within: usize) -> Option<u64> {
-        let Value::Object(members) = schema else { return Some(1) };
+        // Where patterns may step back, texts count alone.
+        let counts = u64::from(!self.steps_back);
+        let holds_texts = value.is_string() || value.is_array() || value.is_object();
+        let Value::Object(members) = schema else { return Some(counts) };
+        if self.steps_back && !holds_texts {
+            return Some(counts);
+        }
         let pair = (ptr::from_ref(schema), ptr::from_ref(value));
         match self.known.get(&pair) {
             Some(Some(ways)) => return Some(*ways),
             // The validator goes no further either.
-            Some(None) => return Some(1),
+            Some(None) => return Some(counts),
             None => {}
         }
         if within >= DEEPEST || u64::try_from(self.known.len()).is_ok_and(|known| known >= MOST) {
             return None;
         }
         self.known.insert(pair, None);
-        let mut ways = 1_u64;
+        let mut ways = counts;
         for (name, within_it) in members {
             ways = ways.checked_add(self.of_keyword(name, within_it, value, within + 1)?)?;
         }
@@ -125,8 +131,8 @@ impl<'s> Count<'s> {
             return each.checked_mul(u64::try_from(names.count()).ok()?);
         }
         names.try_fold(0_u64, |sum, name| {
-            let name = Rc::new(Value::String(name.clone()));
-            self.names.push(Rc::clone(&name));
+            let named = || Rc::new(Value::String(name.clone()));
+            let name = Rc::clone(self.names.entry(ptr::from_ref(name)).or_insert_with(named));
             sum.checked_add(self.of(one, &name, within)?)
         })
     }

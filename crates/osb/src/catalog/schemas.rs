@@ -28,7 +28,7 @@ const MAX_MESSAGE_BYTES: usize = 300;
 const UNTOLD: &str = "violates the schema, and it takes too many steps to tell where: give less, or what is nested less deep";
 
 /// Where whether there is any takes too many.
-const UNJUDGED: &str = "takes too many steps to check, for the schema has patterns with look-arounds or back references: give fewer texts, or shorter ones";
+const UNJUDGED: &str = "takes too many steps to check, for the schema has patterns with look-arounds or back references: give fewer texts, shorter ones, or what is nested less deep";
 
 /// One way in which parameters violate their schema.
 #[derive(Debug, Clone, PartialEq, Eq)]

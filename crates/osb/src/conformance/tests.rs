@@ -218,7 +218,8 @@ async fn a_broker_that_answers_no_more_ends_the_suite() {
         });
         let Ran { report, .. } = ran(Mode::Later, Options { polling, ..options() }, dead).await;
         let why = report.blocked.clone().unwrap();
-        assert!(why.starts_with("no answer for 0 s: GET instance's last_operation"), "{why}");
+        assert!(why.starts_with("no answer for "), "{why}");
+        assert!(why.contains(" s: GET instance's last_operation"), "{why}");
         assert!(report.is_silent && !report.conforms(Level::Must));
         assert_eq!(report.verdict("unbind"), Some(&Verdict::Skip(why)));
     }

@@ -208,8 +208,6 @@ async fn exchanges<C>(
         .timer(TokioTimer::new())
         .header_read_timeout(limits.head)
         .max_header_size(limits.head_bytes)
-        // Who has sent all of a request may say so, and is answered.
-        .half_close(true)
         .serve_connection(TokioIo::new(stream), service);
     let mut connection = pin!(connection);
     let ended = tokio::select! {

@@ -274,6 +274,12 @@ fn patterns_that_may_step_back_are_tried_with_as_many_texts_as_take_seconds() {
         ("many", each("^(?!.*--)[a-z-]+$"), texts(1_500, "a-b"), None),
         ("too many", each("^(?!.*--)[a-z-]+$"), texts(2_500, "a-b"), unjudged),
         ("too long", each("^(?!.*--)[a-z-]+$"), texts(1, &"a".repeat(100_000)), unjudged),
+        (
+            "a hundred thousand numbers beside it",
+            json!({"properties": {"a": {"pattern": "^(?!x)"}, "n": {"items": {"type": "integer"}}}}),
+            json!({"a": "y", "n": vec![1; 150_000]}),
+            None,
+        ),
         ("no pattern that may step back", each("^[a-z-]+$"), texts(20_000, &exploding[..9]), None),
         ("nor with a long text", each("^(a|a)*$"), texts(1, &"a".repeat(200_000)), None),
         ("a thousand patterns", of_each, texts(60, &exploding), unjudged),

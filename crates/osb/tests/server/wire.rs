@@ -224,20 +224,6 @@ async fn a_client_that_still_sends_after_the_answer_is_not_reset() {
 }
 
 #[tokio::test]
-async fn a_client_that_says_it_has_sent_all_is_answered() {
-    let served = plain().await;
-    let body = provision_with(json!({})).to_string();
-    let put = head("PUT /v2/service_instances/i", &format!("content-length: {}\r\n", body.len()));
-    for request in [head("GET /v2/catalog", ""), put + &body] {
-        let mut stream = TcpStream::connect(served.address).await.unwrap();
-        stream.write_all(request.as_bytes()).await.unwrap();
-        stream.shutdown().await.unwrap();
-        let answer = read_all(stream).await;
-        assert!(answer.starts_with("HTTP/1.1 20"), "{request}: {answer:?}");
-    }
-}
-
-#[tokio::test]
 async fn item_02_who_is_not_known_is_refused_before_the_body_is_read() {
     let served = plain().await;
     // The body never comes: the answer does not wait for it.

@@ -49,6 +49,7 @@ fn expected(error: &Error) -> String {
         Error::Unexpected { expected, .. } => match *expected {
             "mapping start" => "must have members, as `member: value`".to_owned(),
             "sequence start" => "must be a list, as [a, b]".to_owned(),
+            "string scalar" => "must be one value, no list and nothing with members".to_owned(),
             other => format!("expected is {other}"),
         },
         other => {

@@ -113,7 +113,8 @@ async fn supervise(run: &RunDirectory) -> io::Result<()> {
         return Ok(());
     }
     run.write_about(&order.about)?;
-    if !run.claim(Some(&Identity::of_session()?))? {
+    // Where that is not to be known, as without the whole of /proc, one that is killed just now leaves its broker.
+    if !run.claim(Identity::of_session().ok().as_ref())? {
         reply(&Reply::Taken);
         return Ok(());
     }

@@ -21,7 +21,7 @@ use crate::process::order::Order;
 /// them open for ever.
 const DRAIN: Duration = Duration::from_millis(500);
 /// How often it is looked whether something is left.
-const LOOK: Duration = Duration::from_millis(2);
+const LOOK: Duration = Duration::from_millis(10);
 /// As much as a pipe holds.
 const CHUNK: usize = 64 * 1024;
 
