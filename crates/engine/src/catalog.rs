@@ -1,6 +1,7 @@
 //! The catalog: read from the broker, the last good one kept, a plan in use never dropped.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -99,7 +100,7 @@ impl Engine {
     /// # Errors
     /// If it cannot be had, has faults or cannot be saved; the one before stays in force.
     pub async fn refresh_catalog(&self) -> Result<Arc<CompiledCatalog>, CatalogError> {
-        let asked = self.shared.asks();
+        let asked = self.shared.asked.fetch_add(1, Ordering::Relaxed) + 1;
         let offer = self.shared.runner.offer().await.map_err(CatalogError::Run)?;
         let mut answered = self.shared.answered.lock().await;
         // What was asked for later is in force.
@@ -116,10 +117,8 @@ impl Engine {
     /// # Errors
     /// As [`Self::refresh_catalog`].
     pub async fn set_offer(&self, offer: Offer) -> Result<Arc<CompiledCatalog>, CatalogError> {
-        let mut answered = self.shared.answered.lock().await;
-        let catalog = self.publish(offer).await?;
-        *answered = self.shared.asks();
-        Ok(catalog)
+        let _in_turn = self.shared.answered.lock().await;
+        self.publish(offer).await
     }
 
     async fn publish(&self, mut offer: Offer) -> Result<Arc<CompiledCatalog>, CatalogError> {

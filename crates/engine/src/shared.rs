@@ -33,8 +33,8 @@ pub(crate) struct Shared {
     pub(crate) in_force: RwLock<Option<InForce>>,
     /// How often an offer was asked for.
     pub(crate) asked: AtomicU64,
-    /// Held while an offer is put in force, with what the newest one answers of these: what was asked for before is not put
-    /// over it. Not held while somebody is asked, which may take minutes.
+    /// Held while an offer is put in force, with which of these questions was the latest that was answered: an answer to one
+    /// before it is not put over it. Not held while somebody is asked, which may take minutes.
     pub(crate) answered: tokio::sync::Mutex<u64>,
     /// Tombstones that were written before this were looked through for what their runs left, in milliseconds since 1970.
     pub(crate) looked_through: AtomicU64,
@@ -63,11 +63,6 @@ impl InForce {
 impl Shared {
     pub(crate) fn drives(&self) -> bool {
         self.drives.load(Ordering::Relaxed)
-    }
-
-    /// Somebody is about to ask for an offer: the how-manieth time that is, from 1.
-    pub(crate) fn asks(&self) -> u64 {
-        self.asked.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     pub(crate) fn in_force(&self) -> Option<InForce> {

@@ -1,8 +1,8 @@
 //! What a binding is given: what the annotations of the objects expose.
 //!
 //! `template.openshift.io/expose-KEY` holds a JSONPath template over the object that it is an annotation of;
-//! `template.openshift.io/base64-expose-KEY` the same, with the outcome in base64. What the data of a Secret holds is
-//! decoded: it is not text, and in base64 it stays what it is.
+//! what the data of a Secret holds is decoded, and has to be text then. `template.openshift.io/base64-expose-KEY` leaves
+//! that in base64, and all else as it is: as in the original, whose objects have bytes in that place alone.
 
 use std::collections::BTreeMap;
 
@@ -104,21 +104,18 @@ fn add(
             return Err(refused(format!("credential with key {key:?} already exists")));
         }
         let path = path.as_str().unwrap_or_default();
-        let bytes = evaluate(object, path, left).map_err(refused)?;
-        let value = match encoded {
-            true => BASE64.encode(&bytes),
-            false => String::from_utf8(bytes).map_err(|_| {
-                let remedy = format!("it is no UTF-8: expose it by {ENCODED}{key}");
-                refused(remedy)
-            })?,
-        };
+        let bytes = evaluate(object, path, encoded, left).map_err(refused)?;
+        let value = String::from_utf8(bytes).map_err(|_| {
+            let remedy = format!("it is no UTF-8: expose it by {ENCODED}{key}");
+            refused(remedy)
+        })?;
         credentials.insert(key.to_owned(), value);
     }
     Ok(())
 }
 
 /// What a template of paths and text says of an object.
-fn evaluate(object: &Value, path: &str, left: &mut Left) -> Result<Vec<u8>, String> {
+fn evaluate(object: &Value, path: &str, encoded: bool, left: &mut Left) -> Result<Vec<u8>, String> {
     // What an error of syntax quotes may be what a parameter holds that is in the annotation.
     let path = JsonPath::parse(path).map_err(|_| {
         "it is no JSONPath template: `manciple template lint` of the template says why".to_owned()
@@ -134,7 +131,7 @@ fn evaluate(object: &Value, path: &str, left: &mut Left) -> Result<Vec<u8>, Stri
     for results in found {
         let more = match results.as_slice() {
             [] => continue,
-            [one] => scalar(object, one)?,
+            [one] => scalar(object, one, encoded)?,
             [..] => return Err(format!("it finds {} things: one is text", results.len())),
         };
         left.bytes = left.bytes.checked_sub(more.len()).ok_or(TOO_MUCH)?;
@@ -143,11 +140,13 @@ fn evaluate(object: &Value, path: &str, left: &mut Left) -> Result<Vec<u8>, Stri
     Ok(bytes)
 }
 
-fn scalar(object: &Value, found: &Value) -> Result<Vec<u8>, String> {
+fn scalar(object: &Value, found: &Value, encoded: bool) -> Result<Vec<u8>, String> {
     match found {
-        Value::String(text) if is_secret_data(object, found) => BASE64
-            .decode(text.as_bytes())
-            .map_err(|_| "the data of the Secret is no base64".to_owned()),
+        Value::String(text) if is_secret_data(object, found) => {
+            let decoded = BASE64.decode(text.as_bytes());
+            let bytes = decoded.map_err(|_| "the data of the Secret is no base64".to_owned())?;
+            Ok(if encoded { BASE64.encode(&bytes).into_bytes() } else { bytes })
+        }
         Value::String(text) => Ok(text.clone().into_bytes()),
         Value::Number(number) => Ok(jsonpath::number(number).into_bytes()),
         Value::Bool(truth) => Ok(truth.to_string().into_bytes()),
@@ -270,7 +269,8 @@ mod tests {
         assert_eq!(plain("{.type}").unwrap()["k"], "Opaque");
         let encoded = |path: &str| of(secret("template.openshift.io/base64-expose-k", path));
         assert_eq!(encoded("{.data.bin}").unwrap()["k"], "/w==");
-        assert_eq!(encoded("{.type}").unwrap()["k"], "T3BhcXVl");
+        assert_eq!(encoded("{.data.user}@{.data.bin}").unwrap()["k"], "YWRtaW4=@/w==");
+        assert_eq!(encoded("{.type}").unwrap()["k"], "Opaque");
     }
 
     #[test]

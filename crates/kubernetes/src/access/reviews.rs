@@ -30,6 +30,8 @@ const AT_ONCE: usize = 8;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// No token is longer, in bytes.
 const LONGEST_TOKEN: usize = 16 * 1024;
+/// What is said of longer paths is not remembered, in bytes: none that is served is as long.
+const LONGEST_PATH: usize = 4 * 1024;
 /// What is asked about tokens.
 const WHOSE: &str = "TokenReview";
 /// What is asked about rights.
@@ -153,6 +155,10 @@ impl Reviews {
         verb: &str,
         path: &str,
     ) -> Result<bool, AccessError> {
+        // Who may come in at all would fill the memory with what nobody serves.
+        if path.len() > LONGEST_PATH {
+            return Box::pin(in_time(MAY, self.ask_may(who, verb, path))).await;
+        }
         let key = (Arc::clone(who), verb.to_owned(), path.to_owned());
         if let Some(allowed) = held(&self.allowed, &key) {
             return Ok(allowed);

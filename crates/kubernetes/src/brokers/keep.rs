@@ -115,6 +115,8 @@ struct State {
     again: Instant,
     /// Something is to be told.
     to_tell: bool,
+    /// When to try that again.
+    tell_again: Instant,
 }
 
 impl Keeper {
@@ -134,6 +136,7 @@ impl Keeper {
             publish: false,
             again: Instant::now(),
             to_tell: false,
+            tell_again: Instant::now(),
         };
         registry.mark_changed();
         loop {
@@ -214,8 +217,10 @@ impl Keeper {
             self.follow(state).await;
         }
         // Who leads tells: two would contradict each other.
-        if leads && std::mem::take(&mut state.to_tell) {
+        if leads && state.to_tell && state.tell_again <= Instant::now() {
             state.to_tell = !self.tell(state).await;
+            state.tell_again =
+                Instant::now() + if state.to_tell { TROUBLE } else { Duration::ZERO };
         }
     }
 

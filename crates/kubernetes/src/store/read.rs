@@ -34,12 +34,11 @@ impl RecordApi {
         if self.is_labelled(key, &found.metadata) {
             return Ok(Some(Arc::new(entry)));
         }
-        // Whoever watches goes on trying.
-        let labelled = self.put_labels_back(key, &entry.uid).await.ok().flatten();
-        Ok(Some(Arc::new(match labelled {
-            Some(metadata) => entry.of(&metadata),
-            None => entry,
-        })))
+        // Whoever watches goes on trying. What was written meanwhile is in what it is by then.
+        match self.put_labels_back(key, &entry.uid).await {
+            Ok(Some(labelled)) => Ok(Some(Arc::new(Self::entry_of(key, &labelled)?))),
+            Ok(None) | Err(_) => Ok(Some(Arc::new(entry))),
+        }
     }
 
     /// The record in the resource that has its name.
@@ -77,12 +76,12 @@ impl RecordApi {
     }
 
     /// Labels a resource that somebody has taken the labels of: neither a list nor a watch has it without.
-    /// What it says of itself then; `None`: it is gone.
+    /// As it is then; `None`: it is gone.
     pub(super) async fn put_labels_back(
         &self,
         key: &Key,
         uid: &str,
-    ) -> Result<Option<ObjectMeta>, CallError> {
+    ) -> Result<Option<DynamicObject>, CallError> {
         let patch = Patch::Merge(json!({"metadata": {
             "uid": uid,
             "labels": self.labels(key),
@@ -94,7 +93,7 @@ impl RecordApi {
             Err(CallError::NotFound | CallError::Conflict) => Ok(None),
             Ok(labelled) => {
                 tracing::warn!(record = %key, "the labels of its resource were put back");
-                Ok(Some(labelled.metadata))
+                Ok(Some(labelled))
             }
             Err(error) => {
                 tracing::warn!(record = %key, %error, "its resource has lost its labels");

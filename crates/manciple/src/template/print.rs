@@ -51,7 +51,9 @@ impl Printer {
                 None => None,
             },
         };
-        let text = text.filter(|text| !text.is_empty()).ok_or_else(|| {
+        // A file may be empty: it prints nothing.
+        let is_file = matches!(form, Form::JsonPathFile(_));
+        let text = text.filter(|text| is_file || !text.is_empty()).ok_or_else(|| {
             Failure::usage("template format specified but no template given")
                 .hint("-o jsonpath='{.items[*].kind}', or --template")
         })?;
