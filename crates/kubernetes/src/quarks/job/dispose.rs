@@ -13,7 +13,6 @@ use crate::quarks::Controller;
 use crate::quarks::api::key::Key;
 use crate::quarks::api::resource::TTL;
 use crate::quarks::state::job::SeenJob;
-use crate::quarks::state::pod::SeenPod;
 use crate::quarks::state::table::Table;
 use crate::text::Text;
 
@@ -49,8 +48,7 @@ impl Controller {
                 (self.delete_job(&job, PropagationPolicy::Orphan).await, Table::goes)
             }
             Disposal::TakesPods => {
-                let is_over = job.has_ended() || self.is_over_in_pods(&job);
-                let policy = match is_over || self.waits_for_pods(key) {
+                let policy = match job.has_ended() || self.waits_for_pods(key) {
                     // Its pods first: whoever sees that the Job is gone finds none of them.
                     true => PropagationPolicy::Foreground,
                     // They may take long, on a dead node for ever, and the Job may be what keeps another from beginning.
@@ -66,14 +64,6 @@ impl Controller {
             }
             Err(error) => Err(error),
         }
-    }
-
-    /// Whether its pods have ended, all of them, and Kubernetes has not said yet that it has: that comes a moment later, and
-    /// so may the removal of its pods, where its own does not wait for them.
-    fn is_over_in_pods(&self, job: &SeenJob) -> bool {
-        let table = self.table();
-        let mut pods = table.pods(job).peekable();
-        job.end.is_none() && !job.goes_on() && pods.peek().is_some() && pods.all(SeenPod::is_over)
     }
 
     /// Whether the next run waits for the pods of those before it in any case.

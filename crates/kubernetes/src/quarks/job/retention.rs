@@ -55,6 +55,9 @@ pub(crate) fn disposals(
                 Some(disposal) => disposal,
                 None => continue,
             },
+            // Before Kubernetes has said that it has ended, a pod that goes is one to be made again; and whoever sees that the
+            // Job is gone is to find none.
+            true if job.takes_pods && !job.has_ended() => continue,
             true if job.takes_pods => Disposal::TakesPods,
             true => Disposal::LeavesPods,
             false if job.goes_on() && job.end.is_none() => match job.told {
@@ -244,6 +247,24 @@ mod tests {
                 expected.as_ref(),
                 "{name}"
             );
+        }
+    }
+
+    #[test]
+    fn pods_go_with_a_job_once_kubernetes_has_said_that_it_has_ended() {
+        use Disposal::TakesPods;
+        let complete = Some(JobEnd::Complete);
+        for (name, end, winds_up, lingers, expected) in [
+            ("nothing is said yet", None, false, false, None),
+            ("it is about to be said", complete.clone(), true, false, None),
+            ("it is said", complete, false, false, Some(TakesPods)),
+            ("something goes on in it", None, false, true, Some(TakesPods)),
+        ] {
+            let mut jobs = jobs(5);
+            let job = jobs.get_mut(&5).unwrap();
+            (job.takes_pods, job.end, job.winds_up, job.lingers) = (true, end, winds_up, lingers);
+            let found = disposals(&resource(json!({}), &ENDS), &jobs);
+            assert_eq!(found.get(&5), expected.as_ref(), "{name}");
         }
     }
 
