@@ -95,11 +95,11 @@ impl Engine {
     /// that ended are collected, runs that were never started are started. The same code path as
     /// that of a fresh request. Returns how many there are.
     ///
-    /// # Errors
-    /// If the store cannot say which.
-    ///
     /// Nothing is run as long as no catalog is in force ([`Engine::load_catalog`], [`Engine::set_offer`],
     /// [`Engine::keep_catalog`]): it says what a broker can do.
+    ///
+    /// # Errors
+    /// If the store cannot say which.
     pub async fn resume(&self) -> Result<usize, StoreError> {
         let busy = self.shared.store.busy().await?;
         for key in &busy {

@@ -315,6 +315,24 @@ fn missing(name: &str) -> (u16, Value) {
 }
 
 #[tokio::test]
+async fn what_is_written_while_labels_are_put_back_is_read() {
+    let record = sample_binding("i", "b");
+    let mut later = record.clone();
+    later.operation.phase = Phase::Pending { not_before: None };
+    // Neither has the labels that lists ask for.
+    let before = resource(&record, Places::default());
+    let mut after = resource(&later, Places::default());
+    after["metadata"]["resourceVersion"] = json!("9");
+    let store = answered(move |request| match *request.method() == http::Method::PATCH {
+        true => (200, after.clone()),
+        false => (200, before.clone()),
+    });
+    let read = store.read(&record.key).await.unwrap().unwrap();
+    assert_eq!(read.version, Version("9".to_owned()));
+    assert_eq!(read.record.operation.phase, later.operation.phase);
+}
+
+#[tokio::test]
 async fn how_an_operation_stands_is_known_without_its_secret() {
     let record = sample_binding("i", "b");
     let places = Places { order: Some("order-1".to_owned()), rest: Some("rest-1".to_owned()) };

@@ -111,6 +111,10 @@ fn names_and_paths_are_printed() {
     std::fs::write(&file, "{.kind} ").unwrap();
     let args = [&format!("-o=jsonpath-file={}", file.display()), "--raw"];
     assert_eq!(process(&args, TEMPLATE), "Secret Deployment ");
+    // A file may be empty; nothing else may.
+    assert_eq!(process(&["-o=jsonpath-file=/dev/null"], TEMPLATE), "");
+    let said = refused(&["process", "-f", "-", "-o", "jsonpath="], TEMPLATE);
+    assert!(said.contains("template format specified but no template given"), "{said}");
     let said = refused(&["process", "-f", "-", "-o", "jsonpath={.a"], TEMPLATE);
     assert!(said.contains("error parsing jsonpath {.a, unclosed action"), "{said}");
     let said = refused(&["process", "-f", "-", "-o", "go-template={{.}}"], TEMPLATE);
