@@ -23,11 +23,17 @@ use crate::answers::{self, Says};
 /// The API server was away if it answered none of our calls for so long, in milliseconds.
 const AWAY: i64 = 5_000;
 
+/// It is said at most so often that our clock is corrected, in milliseconds: two API servers behind one address, whose clocks
+/// differ, correct it by each answer.
+const SAID_EVERY: i64 = 60_000;
+
 /// Our clock, and how far it is behind the API server's.
 pub(crate) struct ServerTime {
     clock: Arc<dyn Clock>,
     /// In milliseconds.
     behind: AtomicI64,
+    /// When it was last said that it is corrected, by our clock; 0: never.
+    said: AtomicI64,
     /// When a call was last answered, by our clock.
     heard: AtomicI64,
     /// Since when no call was answered, by our clock; 0: the last one was.
@@ -69,8 +75,8 @@ impl ServerTime {
     }
 
     fn new(clock: Arc<dyn Clock>) -> Self {
-        let [behind, heard, silent, back] = std::array::from_fn(|_| AtomicI64::default());
-        Self { clock, behind, heard, silent, back }
+        let [behind, said, heard, silent, back] = std::array::from_fn(|_| AtomicI64::default());
+        Self { clock, behind, said, heard, silent, back }
     }
 
     /// [`Self::back_millis`], in seconds since 1970.
@@ -140,11 +146,21 @@ impl ServerTime {
         let behind = corrected(known, said, sent, received);
         if behind != known {
             self.behind.store(behind, Ordering::Relaxed);
-            tracing::warn!(
-                milliseconds = behind,
-                "our clock is not the API server's: it is corrected"
-            );
+            if self.is_to_be_said(received) {
+                tracing::warn!(
+                    milliseconds = behind,
+                    "our clock is not the API server's: it is corrected"
+                );
+            }
         }
+    }
+
+    /// Whether it was not said for [`SAID_EVERY`], nor later than now: our clock may have been set back.
+    fn is_to_be_said(&self, now: i64) -> bool {
+        let said = self.said.load(Ordering::Relaxed);
+        let is_due = said == 0 || !(0..SAID_EVERY).contains(&now.saturating_sub(said));
+        is_due
+            && self.said.compare_exchange(said, now, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 }
 
@@ -226,6 +242,17 @@ mod tests {
             ("it was set right", 59_700, 120_000, 120_400, 120_500, 599),
         ] {
             assert_eq!(corrected(known, said, sent, received), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn it_is_not_said_by_each_answer_that_two_clocks_differ() {
+        let time = ServerTime::new(Arc::new(SystemClock));
+        let heard =
+            [("once", 1_000, true), ("again", 1_001, false), ("within a minute", 60_999, false)];
+        let later = [("after a minute", 61_000, true), ("our clock was set back", 2_000, true)];
+        for (name, now, expected) in heard.into_iter().chain(later) {
+            assert_eq!(time.is_to_be_said(now), expected, "{name}");
         }
     }
 

@@ -138,23 +138,29 @@ impl Lead {
         while !self.given_back.load(Ordering::Relaxed) {
             let begun = waking::uptime();
             // A holder has to know in time that it is one no more: an answer that takes long is none.
-            match tokio::time::timeout(self.renew(), self.step(&mut known)).await {
-                _ if self.is_undone() => break,
+            let patience =
+                self.still_held(renewed).map_or(self.renew(), |left| left.min(self.renew()));
+            let step = tokio::time::timeout(patience, self.step(&mut known)).await;
+            if self.is_undone() {
+                break;
+            }
+            let is_answered = matches!(step, Ok(Ok(())));
+            match step {
                 Ok(Ok(())) => renewed = known.ours.is_some().then_some(begun),
                 Ok(Err(error)) => {
                     tracing::warn!(%error, lease = %self.name, "the Lease cannot be had");
                 }
                 Err(_) => tracing::warn!(lease = %self.name, "the Lease cannot be had in time"),
             }
-            // Without an answer it is ours for as long as nobody else may take it.
-            let lasts = self.duration - self.renew();
-            let held = renewed.is_some_and(|renewed| waking::since(renewed) < lasts);
-            self.lasts_until(renewed.map(|renewed| renewed + self.duration));
-            self.tell(held);
+            let pause = match self.still_held(renewed) {
+                Some(_) if is_answered => self.renew(),
+                Some(left) => left.min(self.look()),
+                None => self.look(),
+            };
             if self.given_back.load(Ordering::Relaxed) {
                 break;
             }
-            tokio::time::sleep(if held { self.renew() } else { self.look() }).await;
+            tokio::time::sleep(pause).await;
         }
         if self.is_undone() {
             self.lasts_until(None);
@@ -194,6 +200,17 @@ impl Lead {
             }
         }
         false
+    }
+
+    /// Tells whether it is held, which it is for `duration` but one turn of its renewal after the last time that this was
+    /// answered: for how long yet, if it is.
+    fn still_held(&self, renewed: Option<Duration>) -> Option<Duration> {
+        let lasts = self.duration - self.renew();
+        let left = renewed.map(|renewed| lasts.saturating_sub(waking::since(renewed)));
+        let left = left.filter(|left| !left.is_zero());
+        self.lasts_until(renewed.map(|renewed| renewed + self.duration));
+        self.tell(left.is_some());
+        left
     }
 
     fn lasts_until(&self, until: Option<Duration>) {

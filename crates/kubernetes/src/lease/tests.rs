@@ -15,6 +15,8 @@ struct Server {
     asked: Mutex<Vec<String>>,
     /// It answers nobody.
     silent: AtomicBool,
+    /// It has an error for everybody, after so long.
+    fails_after: Mutex<Option<Duration>>,
 }
 
 impl Server {
@@ -49,6 +51,13 @@ impl Server {
             async move {
                 if server.silent.load(Ordering::Relaxed) {
                     std::future::pending::<()>().await;
+                }
+                let fails_after = *server.fails_after.lock().unwrap();
+                if let Some(after) = fails_after {
+                    tokio::time::sleep(after).await;
+                    let answer = refusal(500, "InternalError").to_string();
+                    let response = Response::builder().status(500).body(answer.into_bytes().into());
+                    return response.map_err(Into::<tower::BoxError>::into);
                 }
                 let method = request.method().to_string();
                 let bytes = request.into_body().collect_bytes().await?;
@@ -196,6 +205,46 @@ async fn a_term_lasts_from_when_it_was_taken_and_a_new_one_begins_anew() {
     tokio::time::sleep(Duration::from_secs(20)).await;
     lead.held().wait_for(|held| *held).await.unwrap();
     assert!(lead.lasted() < Duration::from_secs(10), "{:?}", lead.lasted());
+    keeping.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_cannot_renew_it_knows_in_time_that_it_is_held_no_more() {
+    let of = Duration::from_secs;
+    for (case, fails_after) in [
+        ("nobody answers", None),
+        ("there are errors", Some(of(0))),
+        ("there are errors, late", Some(of(3))),
+    ] {
+        let server = Arc::new(Server::default());
+        let lead = server.lead();
+        let keeps = Arc::clone(&lead);
+        let keeping = tokio::spawn(async move { keeps.keep().await });
+        lead.held().wait_for(|held| *held).await.unwrap();
+        let renewed = Instant::now();
+        server.silent.store(fails_after.is_none(), Ordering::Relaxed);
+        *server.fails_after.lock().unwrap() = fails_after;
+        lead.held().wait_for(|held| !*held).await.unwrap();
+        let held = renewed.elapsed().as_millis();
+        assert!((9_900..=10_010).contains(&held), "{case}: {held} ms");
+        keeping.abort();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_could_not_renew_it_once_tries_again_before_its_time_is_over() {
+    let server = Arc::new(Server::default());
+    let lead = server.lead();
+    let keeps = Arc::clone(&lead);
+    let keeping = tokio::spawn(async move { keeps.keep().await });
+    let mut held = lead.held();
+    held.wait_for(|held| *held).await.unwrap();
+    *server.fails_after.lock().unwrap() = Some(Duration::ZERO);
+    tokio::time::sleep(Duration::from_secs(8)).await;
+    *server.fails_after.lock().unwrap() = None;
+    held.mark_unchanged();
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert!(!held.has_changed().unwrap(), "it was renewed in the two seconds that were left");
     keeping.abort();
 }
 
