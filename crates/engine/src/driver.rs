@@ -13,7 +13,6 @@ use tokio::sync::Notify;
 
 use crate::decide::{RefusedStart, Step, decide};
 use crate::failpoint;
-use crate::hands::{Hands, Trouble};
 use crate::names::RunName;
 use crate::observe::{is_leaving, newest, observe};
 use crate::permits::Permits;
@@ -21,6 +20,7 @@ use crate::policy::doubled;
 use crate::ports::{Run, RunState, StartError, StoreError, Stored};
 use crate::record::{Key, OperationFailure, Phase, Reason, Record, Timestamp};
 use crate::shared::Shared;
+use crate::task_state::{TaskState, Trouble};
 use crate::transition::{self, Intent};
 
 /// How long to wait before the store or the runner is asked again after it failed; twice as long each time, up to
@@ -101,7 +101,7 @@ enum Awaited {
 
 async fn drive(shared: &Arc<Shared>, key: Key, wake: &Notify, new: bool) {
     let _successor = Successor { shared, key: &key };
-    let mut hands = Hands::default();
+    let mut task = TaskState::default();
     let mut next = match new && shared.drives() && shared.is_of_one() {
         true => Next::Permit(Arc::clone(&shared.permits)),
         false => Next::Look,
@@ -110,24 +110,24 @@ async fn drive(shared: &Arc<Shared>, key: Key, wake: &Notify, new: bool) {
     loop {
         // What waits for something else, or for nothing, keeps no place from others; who looks once more may come back.
         if matches!(next, Next::Over | Next::Await(_)) {
-            hands.queue.leave();
+            task.queue.leave();
         }
         match next {
             Next::Over if shared.tasks.retire(&key) => return,
             Next::Over | Next::Look => {}
-            Next::Permit(permits) => hands.wait_for(&permits, &*shared.clock, wake).await,
+            Next::Permit(permits) => task.wait_for(&permits, &*shared.clock, wake).await,
             Next::Await(awaited) => wait(shared, wake, awaited).await,
         }
         shared.tasks.looks(&key);
         // A look is large and short, a wait small and long: thousands of tasks do the latter.
-        let looked = Box::pin(look(shared, &key, &mut hands)).await;
+        let looked = Box::pin(look(shared, &key, &mut task)).await;
         failures = if looked.is_ok() { 0 } else { failures + 1 };
         next = looked.unwrap_or_else(|error| {
             tracing::warn!(record = %key, %error, "an operation waits for the store or the runner");
             // Somebody has to put it right, or to purge it, which may take long.
             let is_unreadable = matches!(error, Trouble::Store(StoreError::Unreadable { .. }));
             if is_unreadable {
-                hands.permit = None;
+                task.permit = None;
             }
             let pause =
                 if is_unreadable { ELSEWHERE } else { doubled(TROUBLE, failures, TROUBLE_MOST) };
@@ -150,49 +150,49 @@ async fn wait(shared: &Shared, wake: &Notify, awaited: Awaited) {
 }
 
 /// One look, one decision, one act.
-async fn look(shared: &Arc<Shared>, key: &Key, hands: &mut Hands) -> Result<Next, Trouble> {
+async fn look(shared: &Arc<Shared>, key: &Key, task: &mut TaskState) -> Result<Next, Trouble> {
     // A record may be large, and who carries it out does not depend on what it says.
     if !shared.drives() && shared.store.is_busy(key) == Some(true) {
-        return Ok(leave(hands));
+        return Ok(leave(task));
     }
-    let Some(stored) = newest(shared, key, hands).await? else { return Ok(Next::Over) };
+    let Some(stored) = newest(shared, key, task).await? else { return Ok(Next::Over) };
     let record = &*stored.record;
     if !record.is_busy() {
         return Ok(Next::Over);
     }
     if !shared.drives() {
-        return Ok(leave(hands));
+        return Ok(leave(task));
     }
-    let state = observe(shared, record, hands).await?;
+    let state = observe(shared, record, task).await?;
     let permits = || shared.permits(&record.ordered.service_id);
-    if matches!(state.run, RunState::Running { .. }) && hands.permit.is_none() {
-        hands.permit = permits().try_acquire();
+    if matches!(state.run, RunState::Running { .. }) && task.permit.is_none() {
+        task.permit = permits().try_acquire();
     }
     match decide(&shared.policy, &state, shared.clock.now()) {
         Step::Settled => Ok(Next::Over),
-        Step::Start { .. } if hands.permit.is_none() => Ok(Next::Permit(permits())),
-        Step::Start { run, poll } => start(shared, &stored, run, poll, hands).await,
-        Step::Write { record, release } => write(shared, &stored, *record, &release, hands).await,
+        Step::Start { .. } if task.permit.is_none() => Ok(Next::Permit(permits())),
+        Step::Start { run, poll } => start(shared, &stored, run, poll, task).await,
+        Step::Write { record, release } => write(shared, &stored, *record, &release, task).await,
         Step::Wait(run) => Ok(Next::Await(Awaited::Run(run))),
         Step::WaitUntil(when) => {
-            hands.permit = None;
+            task.permit = None;
             Ok(Next::Await(Awaited::Time(shared.clock.now().until(when))))
         }
-        Step::Cancel(run) => cancel(shared, run, hands).await,
+        Step::Cancel(run) => cancel(shared, run, task).await,
         Step::Unbind(bindings) => {
             // Their runs may need the last one.
-            hands.permit = None;
+            task.permit = None;
             unbind(shared, &bindings).await?;
-            hands.looks_at_bindings += 1;
-            let pause = doubled(BINDINGS, hands.looks_at_bindings, BINDINGS_MOST);
+            task.looks_at_bindings += 1;
+            let pause = doubled(BINDINGS, task.looks_at_bindings, BINDINGS_MOST);
             Ok(Next::Await(Awaited::Time(pause)))
         }
     }
 }
 
 /// Another process carries the operation out.
-fn leave(hands: &mut Hands) -> Next {
-    hands.permit = None;
+fn leave(task: &mut TaskState) -> Next {
+    task.permit = None;
     Next::Await(Awaited::Time(ELSEWHERE))
 }
 
@@ -201,11 +201,11 @@ async fn start(
     stored: &Stored,
     name: RunName,
     poll: Option<String>,
-    hands: &mut Hands,
+    task: &mut TaskState,
 ) -> Result<Next, Trouble> {
     let record = &*stored.record;
-    if hands.refused_start(&name).is_none() && is_overtaken(shared, stored).await? {
-        hands.behind = true;
+    if task.refused_start(&name).is_none() && is_overtaken(shared, stored).await? {
+        task.behind = true;
         return Ok(Next::Look);
     }
     let work = work(shared, record, poll).await?;
@@ -226,14 +226,14 @@ async fn start(
     };
     match started {
         Ok(()) => {
-            hands.refused = None;
-            hands.begun = Some(name);
+            task.refused = None;
+            task.begun = Some(name);
             failpoint::hit("after-start").await;
             Ok(Next::Look)
         }
         Err(error) => {
             let now = shared.clock.now();
-            let before = hands.refused_start(&name);
+            let before = task.refused_start(&name);
             let refused = RefusedStart::after(&shared.policy, before, &error, now);
             let times = refused.times;
             // What is not ready is looked at again and again, for as long as that lasts.
@@ -242,14 +242,14 @@ async fn start(
             }
             if shared.catalog().is_none() {
                 // Nobody's can be: each says so itself.
-                hands.permit = None;
+                task.permit = None;
             }
             // It keeps its place: what is refused for all is refused to as many as go on at once, and not to all that wait.
             let next = match refused.permanent {
                 true => Next::Look,
                 false => Next::Await(Awaited::Time(now.until(refused.until))),
             };
-            hands.refused = Some((name, refused));
+            task.refused = Some((name, refused));
             Ok(next)
         }
     }
@@ -303,7 +303,7 @@ async fn write(
     stored: &Stored,
     next: Record,
     release: &[RunName],
-    hands: &mut Hands,
+    task: &mut TaskState,
 ) -> Result<Next, Trouble> {
     let next = transition::published(&stored.record, next, |id| shared.requires(id));
     if !next.is_busy() {
@@ -320,13 +320,13 @@ async fn write(
         Ok(_) => {}
         // A request came first; look again.
         Err(StoreError::Conflict) => {
-            hands.behind = true;
+            task.behind = true;
             return Ok(Next::Look);
         }
         Err(error) => {
             // Its run is over, and takes no place from others while that cannot be written.
             if !release.is_empty() {
-                hands.permit = None;
+                task.permit = None;
             }
             return Err(error.into());
         }
@@ -342,8 +342,8 @@ async fn write(
     }
     for run in release {
         shared.runner.release(run).await?;
-        hands.permit = None;
-        hands.refused = None;
+        task.permit = None;
+        task.refused = None;
     }
     if !release.is_empty() {
         failpoint::hit("after-release").await;
@@ -371,11 +371,11 @@ fn too_large(before: &Record, why: &str, now: Timestamp) -> Record {
     transition::failed(before, failure, false, now)
 }
 
-async fn cancel(shared: &Shared, run: RunName, hands: &mut Hands) -> Result<Next, Trouble> {
-    if hands.cancelled.as_ref() != Some(&run) {
+async fn cancel(shared: &Shared, run: RunName, task: &mut TaskState) -> Result<Next, Trouble> {
+    if task.cancelled.as_ref() != Some(&run) {
         shared.runner.cancel(&run).await?;
         failpoint::hit("after-cancel").await;
-        hands.cancelled = Some(run.clone());
+        task.cancelled = Some(run.clone());
     }
     Ok(Next::Await(Awaited::Run(run)))
 }

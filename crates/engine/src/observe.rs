@@ -3,21 +3,21 @@
 use osb::{Action, InstanceId};
 
 use crate::decide::{Around, Parent, State};
-use crate::hands::{Hands, Trouble};
 use crate::ports::{
     Filter, Kind, Query, RunState, RunnerError, Scanned, StoreError, Stored, Unreadable,
 };
 use crate::record::{Key, Lifecycle, Operation, Phase, Record};
 use crate::shared::Shared;
+use crate::task_state::{TaskState, Trouble};
 use crate::transition;
 
 /// The record as it is known; as it is, where what is known turned out to be old.
 pub(crate) async fn newest(
     shared: &Shared,
     key: &Key,
-    hands: &mut Hands,
+    task: &mut TaskState,
 ) -> Result<Option<Stored>, StoreError> {
-    if !std::mem::take(&mut hands.behind) {
+    if !std::mem::take(&mut task.behind) {
         let known = shared.store.glance(key).await?;
         if known.is_some() || !shared.store.lags() {
             return Ok(known);
@@ -47,11 +47,11 @@ async fn run_of(
 pub(crate) async fn observe<'a>(
     shared: &Shared,
     record: &'a Record,
-    hands: &Hands,
+    task: &TaskState,
 ) -> Result<State<'a>, Trouble> {
     let operation = &record.operation;
     let current = transition::current_run(operation);
-    let refused_start = hands.refused_start(&current).cloned();
+    let refused_start = task.refused_start(&current).cloned();
     let run = match &operation.phase {
         // It is not asked after yet, and to ask whether it is may be a call.
         Phase::External { next, .. }
@@ -72,7 +72,7 @@ pub(crate) async fn observe<'a>(
     // It may have done its work in a process that is gone.
     let halted = halted.filter(|it| *it != RunState::Absent || !shared.runner.forgets());
     // Without a permit nothing is started, and there is another look.
-    let starting = hands.permit.is_some()
+    let starting = task.permit.is_some()
         && matches!(operation.phase, Phase::Pending { .. })
         && run == RunState::Absent;
     // Of these only a first attempt gives way (`decide::give_way`).
@@ -94,8 +94,8 @@ pub(crate) async fn observe<'a>(
         }
         _ => Around::Nothing,
     };
-    let begun = hands.begun.as_ref() == Some(&current);
-    Ok(State { record, run, begun, halted, around, refused_start, queued: hands.queued })
+    let begun = task.begun.as_ref() == Some(&current);
+    Ok(State { record, run, begun, halted, around, refused_start, queued: task.queued })
 }
 
 fn bindings(instance: &InstanceId, filter: Filter, limit: usize) -> Query {

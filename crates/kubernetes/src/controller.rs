@@ -20,7 +20,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::events::tell_why_it_stays;
 use crate::lease::Lead;
-use crate::store::{Change, KubernetesStore};
+use crate::store::{KubernetesStore, RecordChange};
 use crate::tasks::Tasks;
 
 /// How often everything that asks for something is looked at again: what was asked for and did not succeed.
@@ -79,7 +79,7 @@ struct Controller {
     /// Removals that people asked for: when the next try is due, and the pause after that.
     tried: HashMap<Key, (Instant, Duration)>,
     /// Whose resources are being removed, or what they stand for, and what was heard of them meanwhile.
-    removing: HashMap<Key, Option<Change>>,
+    removing: HashMap<Key, Option<RecordChange>>,
     removals: Tasks<Key, ()>,
     turns: Arc<Semaphore>,
 }
@@ -126,13 +126,13 @@ impl Controller {
         }
     }
 
-    fn hear(&mut self, change: &Change) {
+    fn hear(&mut self, change: &RecordChange) {
         self.engine.heard_of(&change.key, change.busy);
         self.see(change);
     }
 
     /// Looks whether somebody deleted the resource.
-    fn see(&mut self, change: &Change) {
+    fn see(&mut self, change: &RecordChange) {
         if let Some(heard) = self.removing.get_mut(&change.key) {
             *heard = Some(change.clone());
             return;
@@ -153,7 +153,7 @@ impl Controller {
     }
 
     /// Whether somebody deleted the resource, and it is time to try.
-    fn is_due(&mut self, change: &Change) -> bool {
+    fn is_due(&mut self, change: &RecordChange) -> bool {
         let now = Instant::now();
         let (due, pause) = self.tried.get(&change.key).copied().unwrap_or((now, AGAIN));
         let is_due = change.unwanted && due <= now;

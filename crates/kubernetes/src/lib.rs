@@ -50,9 +50,9 @@ pub use self::events::Events;
 pub use self::install::InstallError;
 pub use self::lease::Lead;
 pub use self::runner::{
-    Delivery, JobRunner, JobSettings, OpenError, PackedAgent, PackedError, PodPolicy,
+    Delivery, JobRunner, JobSettings, PackedAgent, PackedError, PodPolicy, RunnerOpenError,
 };
-pub use self::store::{Change, KubernetesStore, Settings};
+pub use self::store::{KubernetesStore, RecordChange, StoreSettings};
 pub use kube::Client;
 use serde_json::Value;
 

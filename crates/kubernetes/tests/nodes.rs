@@ -14,7 +14,7 @@ use engine::policy::{OnLost, PerAction};
 use engine::{Engine, Policy, Ports, SystemClock};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, ListParams};
-use kubernetes::{Change, JobRunner, JobSettings, KubernetesStore, Settings};
+use kubernetes::{JobRunner, JobSettings, KubernetesStore, RecordChange, StoreSettings};
 use osb::{
     Backend, Call, InstanceId, LastOperation, LastOperationQuery, OperationState, ProvisionRequest,
     Reply,
@@ -37,7 +37,7 @@ const TIMEOUT: Duration = Duration::from_secs(8);
 
 /// Who carries operations out, alone.
 async fn engine(world: &World) -> Engine {
-    let settings = Settings { namespace: world.namespace.clone(), broker: BROKER.to_owned() };
+    let settings = StoreSettings { namespace: world.namespace.clone(), broker: BROKER.to_owned() };
     let store = Arc::new(KubernetesStore::open(world.client.clone(), settings).await.unwrap());
     let mut jobs = JobSettings::new(&world.namespace, BROKER, "broker", "agent");
     jobs.start_timeout = Duration::from_secs(10);
@@ -57,7 +57,7 @@ async fn engine(world: &World) -> Engine {
     engine.set_offer(Sells::default().offer()).await.unwrap();
     let (mut changes, told) = (store.changes().unwrap(), engine.clone());
     tokio::spawn(async move {
-        while let Some(Change { key, busy, .. }) = changes.recv().await {
+        while let Some(RecordChange { key, busy, .. }) = changes.recv().await {
             told.heard_of(&key, busy);
         }
     });

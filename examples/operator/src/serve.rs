@@ -48,7 +48,8 @@ pub async fn serve(
 ) -> anyhow::Result<()> {
     let Replica { namespace, identity, authentication, tls } = replica;
     let mut end = pin!(end);
-    let settings = kubernetes::Settings { namespace: namespace.clone(), broker: NAME.to_owned() };
+    let settings =
+        kubernetes::StoreSettings { namespace: namespace.clone(), broker: NAME.to_owned() };
     let store = tokio::select! {
         store = KubernetesStore::open(client.clone(), settings) => Arc::new(store?),
         () = &mut end => return Ok(()),

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::Client;
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, PostParams};
 use kubernetes::resources::Kind;
-use osb::client::{Auth, ClientSettings, Order, Polling, Removed};
+use osb::client::{Auth, ClientSettings, FollowOptions, Polling, Removed};
 use osb::server::{Authentication, Credentials};
 use osb::{BindingId, InstanceId, Sensitive};
 use serde::de::DeserializeOwned;
@@ -128,10 +128,10 @@ async fn within<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
     panic!("no {what} within three minutes");
 }
 
-fn following() -> Order {
+fn following() -> FollowOptions {
     let often = Duration::from_millis(100);
     let polling = Polling { first_interval: often, max_interval: often, ..Polling::default() };
-    Order { polling, mitigation: None }
+    FollowOptions { polling, mitigation: None }
 }
 
 fn order(plan: &str, values: &Value) -> Value {

@@ -1,8 +1,8 @@
 //! The rules.
 
 use super::{
-    Concurrency, JobRecord, MAX_OPEN, MAX_RUN, Outcome, Passed, PodRef, References, Run, State,
-    Strategy, Trigger, Versions, Work,
+    Concurrency, JobRecord, MAX_OPEN, MAX_RUN, Outcome, Passed, PodRef, References, Run,
+    RunProgress, State, Strategy, Trigger, Versions,
 };
 
 /// Why a run was ended whose place another takes.
@@ -74,14 +74,14 @@ pub fn decide(state: &State, now: &str) -> Decision {
     for run in &open {
         decision.steps.extend(match state.runs.get(&run.id) {
             None => Some(Step::Start(run.clone())),
-            Some(Work::Going) => None,
-            Some(Work::Ended | Work::Unkept) if keeps => None,
-            Some(Work::Ended | Work::Unkept) => {
+            Some(RunProgress::Going) => None,
+            Some(RunProgress::Ended | RunProgress::Unkept) if keeps => None,
+            Some(RunProgress::Ended | RunProgress::Unkept) => {
                 keeps = true;
                 Some(Step::Keep(run.clone()))
             }
-            Some(Work::Kept(outcome)) => Some(Step::Settle(run.clone(), outcome.clone())),
-            Some(Work::Gone) => {
+            Some(RunProgress::Kept(outcome)) => Some(Step::Settle(run.clone(), outcome.clone())),
+            Some(RunProgress::Gone) => {
                 let why = "its Job was deleted by somebody else before it ended";
                 Some(Step::Settle(run.clone(), Outcome::failed(LOST, why)))
             }
@@ -286,8 +286,9 @@ fn begin(state: &State, open: &[Run], trigger: Trigger, now: &str, into: &mut De
 fn replace(state: &State, open: &[Run], into: &mut Decision) {
     let why = "another run was triggered, and takes its place";
     // One that has ended has its outcome in a moment, unless what it left cannot be kept.
-    let goes =
-        |run: &Run| matches!(state.runs.get(&run.id), None | Some(Work::Going | Work::Unkept));
+    let goes = |run: &Run| {
+        matches!(state.runs.get(&run.id), None | Some(RunProgress::Going | RunProgress::Unkept))
+    };
     let replaced = open.iter().filter(|run| goes(run)).cloned();
     let settle = |run| Step::Settle(run, Outcome::failed(REPLACED, why));
     into.steps.retain(|step| !matches!(step, Step::Start(_)));
@@ -296,7 +297,9 @@ fn replace(state: &State, open: &[Run], into: &mut Decision) {
 
 /// Whether so many runs go on, or are over and not kept, that another has to wait.
 fn is_behind(state: &State, open: &[Run]) -> bool {
-    let is_over = |run: &&Run| matches!(state.runs.get(&run.id), Some(Work::Ended | Work::Unkept));
+    let is_over = |run: &&Run| {
+        matches!(state.runs.get(&run.id), Some(RunProgress::Ended | RunProgress::Unkept))
+    };
     open.len() >= MAX_OPEN || open.iter().filter(is_over).count() >= BEHIND
 }
 

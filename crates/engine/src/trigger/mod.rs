@@ -172,7 +172,7 @@ pub struct Run {
 
 /// What is seen of a run's work.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Work {
+pub enum RunProgress {
     /// It goes on.
     Going,
     /// It is over; what it left is not kept yet.
@@ -251,7 +251,7 @@ pub struct State {
     /// Whether it says that a run goes on.
     pub reopened: bool,
     /// What is seen of runs, by number; a run of which nothing is seen has not begun.
-    pub runs: BTreeMap<u64, Work>,
+    pub runs: BTreeMap<u64, RunProgress>,
     /// What the work of a run says of its begin: what it was for, and when. A run that no record names is known by it.
     pub begun: BTreeMap<u64, (Trigger, String)>,
     /// Whether work of runs that are over goes on: it was told to end, and takes its time.

@@ -52,7 +52,7 @@ fn busy(strategy: Strategy, concurrency: Concurrency) -> State {
         concurrency,
         record: JobRecord { last: 2, open: vec![run(2, Trigger::Now)], ..JobRecord::default() },
         settled: BTreeSet::from([1]),
-        runs: BTreeMap::from([(2, Work::Going)]),
+        runs: BTreeMap::from([(2, RunProgress::Going)]),
         ..State::default()
     }
 }
@@ -101,9 +101,9 @@ fn a_run_goes_from_step_to_step() {
     let second = || run(2, Trigger::Now);
     for (seen, expected) in [
         (None, vec![Step::Start(second())]),
-        (Some(Work::Going), vec![]),
-        (Some(Work::Ended), vec![Step::Keep(second())]),
-        (Some(Work::Kept(outcome.clone())), vec![Step::Settle(second(), outcome)]),
+        (Some(RunProgress::Going), vec![]),
+        (Some(RunProgress::Ended), vec![Step::Keep(second())]),
+        (Some(RunProgress::Kept(outcome.clone())), vec![Step::Settle(second(), outcome)]),
     ] {
         let mut state = busy(Strategy::Manual, Concurrency::Allow);
         state.runs = seen.clone().map(|work| (2, work)).into_iter().collect();
@@ -118,7 +118,7 @@ fn a_run_goes_from_step_to_step() {
 #[test]
 fn what_is_taken_away_is_lost_and_not_begun_again() {
     let mut state = busy(Strategy::Manual, Concurrency::Allow);
-    state.runs = BTreeMap::from([(2, Work::Gone)]);
+    state.runs = BTreeMap::from([(2, RunProgress::Gone)]);
     let steps = decide(&state, NOW).steps;
     assert!(
         matches!(steps.as_slice(), [Step::Settle(run, outcome)] if run.id == 2 && outcome.reason == "Lost")
@@ -183,7 +183,7 @@ fn what_comes_while_a_trigger_waits_counts_too() {
     pods_queued.concurrency = Concurrency::Queue;
     pods_queued.record.last = 1;
     pods_queued.record.open = vec![run(1, Trigger::PodState)];
-    pods_queued.runs.insert(1, Work::Going);
+    pods_queued.runs.insert(1, RunProgress::Going);
     // One was so and is not any more: to be so again is news, though the first waits.
     let known = pods(&[("a", true)]);
     pods_queued.record.pods.as_mut().unwrap().pods = known;
@@ -223,7 +223,7 @@ fn one_whose_record_was_lost_goes_on_with_what_is_seen() {
     // Somebody replaced the resource: no record, a Job that goes on, a status that knows of two runs.
     let mut state = busy(Strategy::Manual, Concurrency::Allow);
     state.record = JobRecord::default();
-    state.runs = BTreeMap::from([(3, Work::Ended)]);
+    state.runs = BTreeMap::from([(3, RunProgress::Ended)]);
     state.settled = BTreeSet::from([1, 2]);
     state.begun = BTreeMap::from([(3, (Trigger::Once, NOW.to_owned()))]);
     let third = run(3, Trigger::Once);
@@ -235,7 +235,7 @@ fn one_whose_record_was_lost_goes_on_with_what_is_seen() {
     let Some(Step::Record { record, .. }) = steps.last() else { panic!("{steps:?}") };
     assert_eq!(record.last, 4, "no number is used twice");
     // A Job that failed long ago and was kept is not one that goes on.
-    state.runs = BTreeMap::from([(1, Work::Ended)]);
+    state.runs = BTreeMap::from([(1, RunProgress::Ended)]);
     state.settled = BTreeSet::from([2, 3]);
     state.strategy = Strategy::Manual;
     assert_eq!(decide(&state, NOW), Decision::default());
@@ -348,7 +348,7 @@ fn a_time_that_comes_during_a_run_does_as_the_spec_says() {
         state.concurrency = concurrency;
         state.record.last = 1;
         state.record.open = vec![run(1, Trigger::Schedule)];
-        state.runs.insert(1, Work::Going);
+        state.runs.insert(1, RunProgress::Going);
         state
     };
     let decision = decide(&busy(Concurrency::Queue), NOW);

@@ -14,9 +14,9 @@
 
 mod check;
 mod definition;
-mod keep;
 mod merge;
 mod policy;
+mod refresh;
 mod registry;
 mod resource;
 mod seen;
@@ -30,7 +30,7 @@ mod tests;
 pub use self::check::{pod_faults, resources_fault};
 pub(crate) use self::definition::definition;
 pub use self::definition::resource;
-pub use self::keep::{Keeper, Share};
+pub use self::refresh::{Keeper, Share};
 pub use self::registry::{Registry, RegistryError, Resources};
 pub use self::resource::Resource;
 pub use self::table::Brokers;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use engine::trigger::{
-    Concurrency, Decision, Held, JobRecord, References, Schedule, State, Strategy, Trigger,
-    Versions, Work, decide,
+    Concurrency, Decision, Held, JobRecord, References, RunProgress, Schedule, State, Strategy,
+    Trigger, Versions, decide,
 };
 use jiff::Timestamp;
 
@@ -225,21 +225,23 @@ impl Table {
         resource: &Resource,
         at: Timestamp,
         now: Instant,
-    ) -> BTreeMap<u64, Work> {
+    ) -> BTreeMap<u64, RunProgress> {
         let is_refused = |run: &u64| {
             entry.unkept.get(run).is_some_and(|since| now.duration_since(*since) > REFUSED)
         };
         let work = |job: &SeenJob| match self.awaited(resource, job, at) {
-            Some(_) => Work::Going,
+            Some(_) => RunProgress::Going,
             None => match self.work(job) {
-                Work::Ended if is_refused(&job.run) => Work::Unkept,
+                RunProgress::Ended if is_refused(&job.run) => RunProgress::Unkept,
                 work => work,
             },
         };
-        let mut runs: BTreeMap<u64, Work> =
+        let mut runs: BTreeMap<u64, RunProgress> =
             still(resource, &entry.jobs).map(|job| (job.run, work(job))).collect();
-        runs.extend(entry.gone.iter().map(|id| (*id, Work::Gone)));
-        runs.extend(entry.kept.iter().map(|(id, outcome)| (*id, Work::Kept(outcome.clone()))));
+        runs.extend(entry.gone.iter().map(|id| (*id, RunProgress::Gone)));
+        runs.extend(
+            entry.kept.iter().map(|(id, outcome)| (*id, RunProgress::Kept(outcome.clone()))),
+        );
         runs
     }
 
@@ -329,11 +331,11 @@ impl Table {
         Timestamp::from_second(until).ok().filter(|until| *until > now)
     }
 
-    fn work(&self, job: &SeenJob) -> Work {
+    fn work(&self, job: &SeenJob) -> RunProgress {
         // The end of its pods is that of the Job, which is told of a moment later, or never, if something goes on
         // in them.
         let has_ended = job.end.is_some() || job.wants.end(self.pods(job)).is_some();
-        if has_ended { Work::Ended } else { Work::Going }
+        if has_ended { RunProgress::Ended } else { RunProgress::Going }
     }
 }
 
@@ -404,7 +406,11 @@ pub(super) fn owes_once(resource: &Resource, record: &JobRecord) -> bool {
 }
 
 /// Runs whose end is known.
-fn settled(resource: &Resource, record: &JobRecord, runs: &BTreeMap<u64, Work>) -> BTreeSet<u64> {
+fn settled(
+    resource: &Resource,
+    record: &JobRecord,
+    runs: &BTreeMap<u64, RunProgress>,
+) -> BTreeSet<u64> {
     let mut settled = resource.settled();
     if resource.lacks_history() {
         // The definition of another operator drops the history. A recorded run that has no Job any more has ended.

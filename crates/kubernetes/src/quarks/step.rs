@@ -19,7 +19,7 @@ use super::api::status;
 use super::api::unread::unwritable;
 use super::api::{lint, naming};
 use super::decided;
-use super::job::trouble::Trouble;
+use super::job::obstacle::Obstacle;
 use super::look::Look;
 use super::output::undone::{self, Undone};
 use super::state::job::SeenJob;
@@ -200,7 +200,7 @@ impl Controller {
         }
         let left = self.remove_left(key, resource).await;
         let overdue = self.remind(key).await;
-        let Trouble { words, again } = self.table().trouble_of(key, timestamp(self.now_millis()));
+        let Obstacle { words, again } = self.table().obstacle_of(key, timestamp(self.now_millis()));
         let again = again.map(|time| self.until(time));
         let again = latest.into_iter().chain(left).chain(overdue).chain(again).min();
         let trouble = || look.fault.into_iter().chain(words);

@@ -126,7 +126,7 @@ enum Source {
 /// Why there is no runner.
 #[derive(Debug, thiserror::Error)]
 #[error("runs cannot be made in namespace {namespace}: {why}")]
-pub struct OpenError {
+pub struct RunnerOpenError {
     namespace: String,
     why: String,
 }
@@ -136,7 +136,7 @@ impl JobRunner {
     ///
     /// # Errors
     /// If the API server does not answer, or does not let us.
-    pub async fn open(client: Client, settings: JobSettings) -> Result<Self, OpenError> {
+    pub async fn open(client: Client, settings: JobSettings) -> Result<Self, RunnerOpenError> {
         let base = settings.clone();
         Self::begin(client, &base, Vec::new(), Source::One(Box::new(settings))).await
     }
@@ -145,7 +145,10 @@ impl JobRunner {
     ///
     /// # Errors
     /// As [`Self::open`], for each namespace that may have Jobs.
-    pub async fn open_group(client: Client, brokers: Arc<Brokers>) -> Result<Self, OpenError> {
+    pub async fn open_group(
+        client: Client,
+        brokers: Arc<Brokers>,
+    ) -> Result<Self, RunnerOpenError> {
         let base = brokers.base().clone();
         let further = brokers.namespaces().to_vec();
         Self::begin(client, &base, further, Source::Many(brokers)).await
@@ -156,12 +159,12 @@ impl JobRunner {
         base: &JobSettings,
         further: Vec<String>,
         source: Source,
-    ) -> Result<Self, OpenError> {
+    ) -> Result<Self, RunnerOpenError> {
         let home = base.namespace.clone();
         let mut namespaces = further;
         namespaces.retain(|namespace| *namespace != home);
         namespaces.insert(0, home.clone());
-        let failed = |why: String| OpenError { namespace: namespaces.join(", "), why };
+        let failed = |why: String| RunnerOpenError { namespace: namespaces.join(", "), why };
         let (client, time) = ServerTime::of(&client, &home);
         let keys = Keys::open(client.clone(), Arc::clone(&time), &home, &base.broker).await;
         let keys = keys.map_err(|error| failed(error.to_string()))?;

@@ -9,8 +9,8 @@ mod damage;
 mod entry;
 mod known;
 mod read;
+mod relabel;
 mod secrets;
-mod sight;
 #[cfg(test)]
 mod tests;
 mod watch;
@@ -45,7 +45,7 @@ const AT_ONCE: usize = 8;
 
 /// Where a store keeps its records.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct StoreSettings {
     /// The namespace of all resources.
     pub namespace: String,
     /// The broker: several may share a namespace.
@@ -66,7 +66,7 @@ pub struct KubernetesStore {
 
 /// What was heard of a record that another process wrote.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Change {
+pub struct RecordChange {
     /// Which.
     pub key: Key,
     /// It has an operation in progress.
@@ -80,7 +80,7 @@ pub struct Change {
 /// Records at the API server: what every call needs.
 pub(crate) struct RecordApi {
     client: Client,
-    settings: Settings,
+    settings: StoreSettings,
     /// The value of the label of the broker.
     broker: String,
     secrets: Secrets,
@@ -120,7 +120,7 @@ impl KubernetesStore {
     ///
     /// # Errors
     /// If the API server does not answer, or does not know our kinds.
-    pub async fn open(client: Client, settings: Settings) -> Result<Self, StoreError> {
+    pub async fn open(client: Client, settings: StoreSettings) -> Result<Self, StoreError> {
         let broker = names::broker_label(&settings.broker);
         let api = Arc::new(RecordApi { client, settings, broker, secrets: Secrets::default() });
         let known = Arc::new(KnownRecords::default());
@@ -135,13 +135,13 @@ impl KubernetesStore {
 
     /// What there is, and what the watch brings from now on; to be taken once, and then from again and again,
     /// for it waits in memory.
-    pub fn changes(&self) -> Option<mpsc::UnboundedReceiver<Change>> {
+    pub fn changes(&self) -> Option<mpsc::UnboundedReceiver<RecordChange>> {
         self.known.listen()
     }
 
     /// Every record that asks for something, as a watch that begins would bring it: for a process that
     /// begins to carry operations out.
-    pub fn outstanding(&self) -> Vec<Change> {
+    pub fn outstanding(&self) -> Vec<RecordChange> {
         self.known.changes().into_iter().filter(|it| it.busy || it.gone || it.unwanted).collect()
     }
 

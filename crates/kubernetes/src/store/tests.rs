@@ -42,7 +42,7 @@ fn answered(
     });
     let api = RecordApi {
         client: Client::new(service, "n"),
-        settings: Settings { namespace: "n".to_owned(), broker: "b".to_owned() },
+        settings: StoreSettings { namespace: "n".to_owned(), broker: "b".to_owned() },
         broker: names::broker_label("b"),
         secrets: Secrets::default(),
     };
@@ -84,7 +84,7 @@ async fn a_busy_record_that_is_read_before_the_watch_brings_it_is_told_of_once()
                 _ => assert_eq!(store.scan(&query).await.unwrap().len(), 1),
             }
         }
-        let told = Change { key: key.clone(), busy: true, gone: false, unwanted: false };
+        let told = RecordChange { key: key.clone(), busy: true, gone: false, unwanted: false };
         assert_eq!(changes.try_recv().ok(), Some(told), "{name}");
         assert!(changes.try_recv().is_err(), "{name}");
     }

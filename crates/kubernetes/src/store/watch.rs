@@ -11,7 +11,7 @@ use kube::runtime::watcher::{self, Event, watcher};
 
 use super::entry::Entry;
 use super::known::{KnownRecords, Source, Watched};
-use super::sight::Sight;
+use super::relabel::Relabelling;
 use super::{RecordApi, names};
 use crate::calls::{Again, call, next_page, version_of, watching};
 use crate::resources::Kind;
@@ -65,7 +65,7 @@ async fn take_in<K: ResourceExt>(
     read: impl Fn(&K) -> Option<Result<Entry, serde_json::Error>>,
 ) {
     pin_mut!(stream);
-    let sight = Arc::<Sight>::default();
+    let sight = Arc::<Relabelling>::default();
     let hear = |object: K, source: Source| match read(&object) {
         Some(Ok(entry)) => {
             if let Some(damage) = &entry.damage {
@@ -120,7 +120,7 @@ async fn look_out_of_sight(
     api: Arc<RecordApi>,
     known: Arc<KnownRecords>,
     watched: Watched,
-    sight: Arc<Sight>,
+    sight: Arc<Relabelling>,
 ) {
     let mut bare = ListParams::default().labels(&format!("!{}", names::BROKER)).limit(PAGE);
     let resources = api.resources(kind_of(watched));

@@ -16,13 +16,13 @@ use template::ready::{Readiness, readiness};
 use tokio::task::JoinSet;
 
 use super::Controller;
-use super::keep::removed;
 use super::kinds::{Kinds, ServedKind};
 use super::make::AT_ONCE;
 use super::names::OWNER;
 use super::objects::{answered, requests};
 use super::ours::Ours;
 use super::record::Record;
+use super::record_store::removed;
 use super::requester::Requester;
 use super::resource::{Instance, Key};
 use super::status::{self, Made, Stand, State};
@@ -39,7 +39,7 @@ const WATCH_SECONDS: u32 = 290;
 
 /// What was seen of the objects that are waited for.
 #[derive(Default)]
-struct Sight {
+struct Readings {
     /// Those that are waited for, by their uids.
     of: HashMap<String, Option<Readiness>>,
     /// One may be gone: it is to be asked for.
@@ -48,7 +48,7 @@ struct Sight {
     changed: HashMap<String, String>,
 }
 
-type Seen = Arc<Mutex<Sight>>;
+type Seen = Arc<Mutex<Readings>>;
 
 /// Follows the objects of one instance.
 pub(super) struct Follower {
@@ -161,7 +161,7 @@ impl Controller {
         let waiting: Vec<&Made> = made.iter().filter(|it| it.state == State::Waiting).collect();
         let of = waiting.iter().map(|made| (made.uid.clone(), None)).collect();
         let changed = self.with(key, |work| work.changed.clone()).unwrap_or_default();
-        let seen: Seen = Arc::new(Mutex::new(Sight { of, is_doubtful: false, changed }));
+        let seen: Seen = Arc::new(Mutex::new(Readings { of, is_doubtful: false, changed }));
         let places: BTreeSet<_> =
             waiting.iter().map(|it| (&it.api_version, &it.kind, &it.namespace)).collect();
         let mut watches = JoinSet::new();

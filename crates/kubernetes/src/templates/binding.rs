@@ -15,11 +15,11 @@ use serde_json::{Value, json};
 
 use super::Controller;
 use super::exposed::{Unexposed, exposed};
-use super::keep::removed;
 use super::names::{BINDING_OF, BINDING_PROVIDER, BINDING_TYPE};
 use super::ours::{Ours, is_owned};
 use super::plan::{Planned, owner};
 use super::record::Values;
+use super::record_store::removed;
 use super::requester::Requester;
 use super::resource::{Instance, Key};
 use super::status::Made;

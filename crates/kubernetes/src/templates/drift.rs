@@ -55,7 +55,7 @@ const SOON: Duration = Duration::from_secs(5);
 const UNKNOWN: &str = "whether it has drifted is not known";
 
 /// What a look came to.
-enum Looked {
+enum Inspected {
     /// Nothing is left to do.
     Through,
     /// Something is, that may go in a moment.
@@ -86,10 +86,10 @@ impl Controller {
         }
         let Ok(_place) = self.looks.try_acquire() else { return Ok(Some(AGAIN)) };
         let next = match self.inspect(key).await {
-            Ok(Looked::Through) => every,
-            Ok(Looked::NotYet) => AGAIN,
+            Ok(Inspected::Through) => every,
+            Ok(Inspected::NotYet) => AGAIN,
             // One is removed to be made anew, say, or was written in the meantime.
-            Ok(Looked::InPart) | Err(Trouble::Old) => every.min(SOON),
+            Ok(Inspected::InPart) | Err(Trouble::Old) => every.min(SOON),
             Err(trouble) => {
                 let (namespace, name, why) = (&*key.namespace, &*key.name, trouble.reason());
                 tracing::warn!(namespace, name, why, "{UNKNOWN}");
@@ -105,19 +105,19 @@ impl Controller {
         instance.annotation(DRIFT).and_then(Drift::of).unwrap_or(self.settings.drift)
     }
 
-    async fn inspect(&self, key: &Key) -> Result<Looked, Trouble> {
-        let Some(instance) = self.read(key).await? else { return Ok(Looked::Through) };
-        let Ok(_turn) = self.heavy_turn(instance.weight()) else { return Ok(Looked::NotYet) };
+    async fn inspect(&self, key: &Key) -> Result<Inspected, Trouble> {
+        let Some(instance) = self.read(key).await? else { return Ok(Inspected::Through) };
+        let Ok(_turn) = self.heavy_turn(instance.weight()) else { return Ok(Inspected::NotYet) };
         let choice = self.drift_of(&instance);
         if choice == Drift::Ignore || !is_idle(&instance) {
-            return Ok(Looked::Through);
+            return Ok(Inspected::Through);
         }
         let kept = self.read_record(key).await?.filter(|kept| kept.record.is_of(&instance));
-        let Some(kept) = kept else { return Ok(Looked::Through) };
+        let Some(kept) = kept else { return Ok(Inspected::Through) };
         let requester = Requester::of(&kept.record.requester).map_err(Trouble::Final)?;
         let client = requester.client(&self.client, &key.namespace);
         let prepared = self.prepare(&instance, kept).await?;
-        let Some(prepared) = prepared else { return Ok(Looked::NotYet) };
+        let Some(prepared) = prepared else { return Ok(Inspected::NotYet) };
         let looks = prepared.plan.iter();
         let looks: Vec<_> = looks.map(|it| self.look_at(&instance, &client, it)).collect();
         let looks: Vec<_> = stream::iter(looks).buffered(AT_ONCE).collect().await;
@@ -138,7 +138,7 @@ impl Controller {
                 let redacted = prepared.redactor.redact(&words.join("\n")).into_owned();
                 let are = if drifted.is_empty() { Objects::AsMade } else { Objects::Drifted };
                 self.say_drift(&instance, are, redacted, None).await?;
-                Looked::Through
+                Inspected::Through
             }
         };
         let annotations = &instance.spec()["template"]["metadata"]["annotations"];
@@ -203,9 +203,9 @@ impl Controller {
         client: &Client,
         prepared: &Prepared,
         drifted: Vec<Drifted<'_>>,
-    ) -> Result<Looked, Trouble> {
+    ) -> Result<Inspected, Trouble> {
         let mut made: Vec<Made> = instance.objects().iter().filter_map(Made::of).collect();
-        let (mut repaired, mut left, mut looked) = (Vec::new(), Vec::new(), Looked::Through);
+        let (mut repaired, mut left, mut looked) = (Vec::new(), Vec::new(), Inspected::Through);
         let (mut just_made, mut is_old) = (Vec::new(), false);
         for Drifted { planned, words } in drifted {
             match self.change_one(instance, client, planned).await {
@@ -224,7 +224,7 @@ impl Controller {
                 }
                 Err(Trouble::Passing(why)) => {
                     left.push(format!("{words}: {why}"));
-                    looked = Looked::InPart;
+                    looked = Inspected::InPart;
                 }
                 Err(Trouble::Doubtful(why) | Trouble::Final(why)) => {
                     left.push(format!("{words}: {why}"));

@@ -34,7 +34,7 @@ use crate::calls::CallError;
 
 /// What is ordered, or might be.
 #[derive(Debug, Clone, Copy)]
-pub struct Order<'a> {
+pub struct Desired<'a> {
     /// The template, as `spec.template` has it.
     pub template: &'a Value,
     /// Values of parameters; what the template does not know is passed over.
@@ -109,7 +109,7 @@ pub async fn preview(
     client: &Client,
     instance: &DynamicObject,
     recorded: &Revision,
-    order: Order<'_>,
+    order: Desired<'_>,
 ) -> Result<Preview, PreviewError> {
     let text = |text: &Option<String>| text.as_deref().unwrap_or_default().into();
     let metadata = &instance.metadata;

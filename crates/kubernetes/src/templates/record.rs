@@ -66,7 +66,7 @@ pub struct Record {
     pub(super) spec: String,
     /// How its objects were translated, if they were.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub translation: Option<Translated>,
+    pub translation: Option<TranslationSettings>,
     /// What the template says to whoever instantiates it: it may have values in it.
     #[serde(default)]
     pub message: String,
@@ -77,7 +77,7 @@ pub struct Record {
 
 /// What objects were translated by, but for the namespace, which is the instance's.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Translated {
+pub struct TranslationSettings {
     /// Where Routes without a host are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     domain: Option<String>,
@@ -86,14 +86,14 @@ pub struct Translated {
     ingress_class: Option<String>,
 }
 
-impl From<Translation> for Translated {
+impl From<Translation> for TranslationSettings {
     fn from(Translation { domain, ingress_class, .. }: Translation) -> Self {
         Self { domain, ingress_class }
     }
 }
 
-impl From<Translated> for Translation {
-    fn from(Translated { domain, ingress_class }: Translated) -> Self {
+impl From<TranslationSettings> for Translation {
+    fn from(TranslationSettings { domain, ingress_class }: TranslationSettings) -> Self {
         Self { domain, ingress_class, namespace: None }
     }
 }

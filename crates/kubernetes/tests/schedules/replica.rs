@@ -7,7 +7,8 @@ use std::time::Duration;
 use engine::{Engine, Policy, Ports};
 use kubernetes::brokers::{Brokers, Keeper, Registry, Share};
 use kubernetes::{
-    Delivery, Events, JobRunner, JobSettings, KubernetesStore, Lead, PackedAgent, Settings, control,
+    Delivery, Events, JobRunner, JobSettings, KubernetesStore, Lead, PackedAgent, StoreSettings,
+    control,
 };
 use testkit::proxy::{Plan, Proxy};
 use tokio::runtime::{Builder, Handle, Runtime};
@@ -209,7 +210,7 @@ impl Place {
             true => (format!("{}/{name}", character.lease), Share::One(name.to_owned())),
             false => (character.lease.clone(), Share::All),
         };
-        let settings = Settings { namespace: namespace.clone(), broker: broker.clone() };
+        let settings = StoreSettings { namespace: namespace.clone(), broker: broker.clone() };
         let store = KubernetesStore::open(self.client.clone(), settings).await.ok()?;
         let store = Arc::new(store);
         let delivery = character.delivery.clone();

@@ -10,7 +10,7 @@ use engine::record::Timestamp;
 use engine::{Engine, Policy, Ports, SystemClock};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::api::{Api, ListParams, PostParams};
-use kubernetes::{Change, JobRunner, JobSettings, KubernetesStore, Settings};
+use kubernetes::{JobRunner, JobSettings, KubernetesStore, RecordChange, StoreSettings};
 use osb::{
     Backend, BindRequest, BindingId, Call, InstanceId, LastOperationQuery, OperationState,
     ProvisionRequest, Reply,
@@ -118,7 +118,7 @@ impl Counted {
         // As the controller does.
         let (mut changes, told) = (counted.store.changes().unwrap(), counted.engine.clone());
         tokio::spawn(async move {
-            while let Some(Change { key, busy, .. }) = changes.recv().await {
+            while let Some(RecordChange { key, busy, .. }) = changes.recv().await {
                 told.heard_of(&key, busy);
             }
         });
@@ -135,7 +135,7 @@ impl Counted {
         let calls = Calls::default();
         let client = calls.of(&cluster.client, &cluster.namespace);
         let settings =
-            Settings { namespace: cluster.namespace.clone(), broker: "budget".to_owned() };
+            StoreSettings { namespace: cluster.namespace.clone(), broker: "budget".to_owned() };
         let store = Arc::new(KubernetesStore::open(client.clone(), settings).await.unwrap());
         let image = testkit::cluster::SHELL_IMAGE;
         let mut jobs =

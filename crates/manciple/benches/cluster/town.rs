@@ -17,7 +17,7 @@ use kube::api::{
     WatchParams,
 };
 use kubernetes::resources::Kind;
-use kubernetes::{Client, KubernetesStore, Settings};
+use kubernetes::{Client, KubernetesStore, StoreSettings};
 use osb::Sensitive;
 use serde_json::{Value, json};
 use testkit::cluster::{apply, kubectl};
@@ -91,7 +91,7 @@ pub(crate) fn fill(namespace: &str, count: usize) {
     }
     with_client(async |client| {
         let broker = "broker".to_owned();
-        let settings = Settings { namespace: namespace.to_owned(), broker };
+        let settings = StoreSettings { namespace: namespace.to_owned(), broker };
         let store = KubernetesStore::open(client, settings).await.unwrap();
         let write = async |n| {
             let mut record = sample(&format!("settled-{n}"));

@@ -14,7 +14,7 @@ use engine::record::Record;
 use engine::{Engine, Observer, SystemClock};
 use kubernetes::brokers::{Brokers, Keeper, Registry, Share};
 use kubernetes::templates::broker::{self as templates, TemplateBroker};
-use kubernetes::{Client, Events, JobRunner, KubernetesStore, Lead, Settings};
+use kubernetes::{Client, Events, JobRunner, KubernetesStore, Lead, StoreSettings};
 use osb::{Error, ErrorKind};
 use standalone::process::{ProcessRunner, ProcessSettings, RunnerKey, has_runs};
 use standalone::store::{EmbeddedStore, Options};
@@ -197,7 +197,7 @@ impl Adapters {
         broker: TemplateBroker,
         lead: &Arc<Lead>,
     ) -> anyhow::Result<Self> {
-        let settings = Settings { namespace: namespace.to_owned(), broker: name.to_owned() };
+        let settings = StoreSettings { namespace: namespace.to_owned(), broker: name.to_owned() };
         let store = Arc::new(KubernetesStore::open(client, settings).await?);
         Ok(Self {
             store: TemplateBroker::store(Arc::clone(&store) as _),

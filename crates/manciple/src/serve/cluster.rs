@@ -9,7 +9,7 @@ use kubernetes::access::{Followed, Reviews};
 use kubernetes::brokers::{Brokers, Registry};
 use kubernetes::own;
 use kubernetes::{
-    Client, Delivery, JobRunner, JobSettings, KubernetesStore, Lead, PackedAgent, Settings,
+    Client, Delivery, JobRunner, JobSettings, KubernetesStore, Lead, PackedAgent, StoreSettings,
 };
 
 use super::access::Access;
@@ -53,7 +53,7 @@ impl Connected {
     /// Opens what is recorded under a name, and its runs.
     pub(crate) async fn open(&self, name: &str) -> anyhow::Result<Opened> {
         let base = JobSettings { broker: name.to_owned(), ..self.base.clone() };
-        let settings = Settings { namespace: base.namespace.clone(), broker: name.to_owned() };
+        let settings = StoreSettings { namespace: base.namespace.clone(), broker: name.to_owned() };
         let store = Arc::new(KubernetesStore::open(self.client.clone(), settings).await?);
         let client = self.client.clone();
         if self.registry.is_none() {

@@ -23,7 +23,7 @@ use super::groups::{self, Groups, Serving};
 use super::metrics::{Exchanges, Metrics, Operations};
 use super::probes::{self, Probes};
 use super::secrets::{Callers, First};
-use super::templates::{self, Ground};
+use super::templates::{self, ClusterContext};
 use super::tls::Certificate;
 use crate::admin::routes::{self, Admin};
 use crate::log::log;
@@ -205,7 +205,7 @@ impl Parts {
             let broker = &self.policy.broker;
             let lead = Arc::new(Lead::new(client.clone(), &namespace, broker, &identity()?));
             tokio::spawn(keep_lease(Arc::clone(&lead)));
-            let ground = Ground { client, namespace, lead: Arc::clone(&lead) };
+            let ground = ClusterContext { client, namespace, lead: Arc::clone(&lead) };
             let (market, routes) = templates::open(self, of, ground).await?;
             let serving = Serving::Templates(market, None);
             // There is no other: it is at the root, too.
@@ -214,7 +214,7 @@ impl Parts {
         }
         let connected = cluster.connect(&self.config, &self.policy.broker).await?;
         let (client, namespace) = (connected.client.clone(), connected.namespace().to_owned());
-        let ground = Ground { client, namespace, lead: Arc::clone(&connected.lead) };
+        let ground = ClusterContext { client, namespace, lead: Arc::clone(&connected.lead) };
         let served = self.brokers(&cluster, connected).await?;
         let Some(of) = &cluster.templates else { return Ok(served) };
         let (market, routes) = templates::open(self, of, ground).await?;

@@ -24,7 +24,7 @@ const ATTEMPTS: u32 = 1_000;
 const AT_ONCE: usize = 10_000;
 
 /// Where it is, and who leads.
-pub(crate) struct Ground {
+pub(crate) struct ClusterContext {
     pub(crate) client: Client,
     pub(crate) namespace: String,
     pub(crate) lead: Arc<Lead>,
@@ -32,7 +32,7 @@ pub(crate) struct Ground {
 
 /// What serves templates.
 #[derive(Clone)]
-pub(crate) struct Market {
+pub(crate) struct ServedTemplates {
     pub(crate) engine: Engine,
     /// Who makes instances, where it is done here.
     pub(crate) controller: Option<Arc<Controller>>,
@@ -42,9 +42,9 @@ pub(crate) struct Market {
 pub(crate) async fn open(
     parts: &Parts,
     of: &Templates,
-    ground: Ground,
-) -> anyhow::Result<(Market, Router)> {
-    let Ground { client, namespace, lead } = ground;
+    ground: ClusterContext,
+) -> anyhow::Result<(ServedTemplates, Router)> {
+    let ClusterContext { client, namespace, lead } = ground;
     let seal = templates::seal_key(client.clone(), &namespace, templates::NAME).await?;
     let settings = broker::Settings {
         namespace: namespace.clone(),
@@ -85,7 +85,7 @@ pub(crate) async fn open(
     };
     let front = broker.backend(engine.clone());
     let router = parts.routes_of(front, &engine, &adapters);
-    Ok((Market { engine, controller }, router))
+    Ok((ServedTemplates { engine, controller }, router))
 }
 
 /// Where the routes of templates are, beside those of others.

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! [`routes`](Client::catalog) speak HTTP, [`polling`](Polling) waits, [`orphan`](orphan_mitigation)
-//! decides, [`order`](Order) joins the three. No error and no `Debug` of this module shows a
+//! decides, [`order`](FollowOptions) joins the three. No error and no `Debug` of this module shows a
 //! credential, a parameter or a body.
 
 mod error;
@@ -34,7 +34,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use crate::model::OriginatingIdentity;
 
 pub use error::{ClientError, Refusal, SettingsError};
-pub use order::{Mitigated, Order, OrderError, OrderFailure, Removed};
+pub use order::{FollowOptions, Mitigated, OrderError, OrderFailure, Removed};
 pub use orphan::{Outcome, orphan_mitigation};
 pub use own::Download;
 #[cfg(feature = "conformance")]

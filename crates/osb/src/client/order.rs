@@ -16,7 +16,7 @@ use crate::model::{
 
 /// How to follow an order.
 #[derive(Debug, Clone)]
-pub struct Order {
+pub struct FollowOptions {
     /// How to ask after it.
     pub polling: Polling,
     /// How to delete what a failure may have left; `None` leaves it for inspection, which the
@@ -24,7 +24,7 @@ pub struct Order {
     pub mitigation: Option<Retries>,
 }
 
-impl Default for Order {
+impl Default for FollowOptions {
     fn default() -> Self {
         Self { polling: Polling::default(), mitigation: Some(Retries::default()) }
     }
@@ -116,7 +116,7 @@ impl Client {
         &self,
         instance: &InstanceId,
         request: &ProvisionRequest,
-        order: &Order,
+        order: &FollowOptions,
     ) -> Result<ProvisionedBody, OrderError> {
         let target = Target {
             client: self,
@@ -140,7 +140,7 @@ impl Client {
         &self,
         instance: &InstanceId,
         request: &UpdateRequest,
-        order: &Order,
+        order: &FollowOptions,
     ) -> Result<ProvisionedBody, OrderError> {
         let target = Target { client: self, instance, binding: None, names: None };
         let answer = self.update(instance, request).await;
@@ -160,7 +160,7 @@ impl Client {
         &self,
         instance: &InstanceId,
         request: &DeprovisionRequest,
-        order: &Order,
+        order: &FollowOptions,
     ) -> Result<Removed, OrderError> {
         let names = (&request.service_id, &request.plan_id);
         let target = Target { client: self, instance, binding: None, names: Some(names) };
@@ -176,7 +176,7 @@ impl Client {
         instance: &InstanceId,
         binding: &BindingId,
         request: &BindRequest,
-        order: &Order,
+        order: &FollowOptions,
     ) -> Result<BindingBody, OrderError> {
         let names = request.service_id.as_ref().zip(request.plan_id.as_ref());
         let target = Target { client: self, instance, binding: Some(binding), names };
@@ -202,7 +202,7 @@ impl Client {
         instance: &InstanceId,
         binding: &BindingId,
         request: &UnbindRequest,
-        order: &Order,
+        order: &FollowOptions,
     ) -> Result<Removed, OrderError> {
         let names = (&request.service_id, &request.plan_id);
         let target = Target { client: self, instance, binding: Some(binding), names: Some(names) };
@@ -214,7 +214,7 @@ impl Client {
         &self,
         instance: &InstanceId,
         binding: &BindingId,
-        order: &Order,
+        order: &FollowOptions,
     ) -> Result<BindingBody, ClientError> {
         let mut pauses = Pauses::new(order.mitigation.unwrap_or_default());
         loop {
@@ -259,7 +259,7 @@ impl Target<'_> {
         action: Action,
         mut query: LastOperationQuery,
         answer: Result<Response<Ordered<T>>, ClientError>,
-        order: &Order,
+        order: &FollowOptions,
     ) -> Result<Settled<T>, OrderFailure> {
         match answer.map_err(OrderFailure::Request)?.body {
             Ordered::Created(body) | Ordered::Done(body) => Ok(Settled::AtOnce(body)),
@@ -282,7 +282,7 @@ impl Target<'_> {
     }
 
     /// Cleans up after a failure, if the specification asks for it.
-    async fn fail(&self, action: Action, cause: OrderFailure, order: &Order) -> OrderError {
+    async fn fail(&self, action: Action, cause: OrderFailure, order: &FollowOptions) -> OrderError {
         let mitigated = if !orphan_mitigation(action, cause.outcome()) {
             Mitigated::NotNeeded
         } else if let (Some(retries), Some(names)) = (order.mitigation, self.names) {
@@ -300,7 +300,7 @@ impl Target<'_> {
     async fn remove(
         &self,
         names: (&ServiceId, &PlanId),
-        order: &Order,
+        order: &FollowOptions,
     ) -> Result<Removed, OrderError> {
         let retries = order.mitigation.unwrap_or(Retries { attempts: 1, ..Retries::default() });
         match self.delete(names, &order.polling).await {

@@ -17,7 +17,8 @@ use super::report::{CheckResult, Report, Verdict};
 use super::{Options, observe};
 use crate::broker::Action;
 use crate::client::{
-    Client, ClientError, Order, OrderFailure, RawResponse, Retries, WaitError, Watch, random_uuid,
+    Client, ClientError, FollowOptions, OrderFailure, RawResponse, Retries, WaitError, Watch,
+    random_uuid,
 };
 use crate::model::{BindingId, DeprovisionRequest, InstanceId, Object, Sensitive, UnbindRequest};
 
@@ -354,7 +355,8 @@ impl<'a> Probe<'a> {
         // Of whoever is silent it is asked once more, in case that was all.
         let attempts = if self.is_silent { 1 } else { 4 };
         let retries = Retries { attempts, first_pause: pause, max_pause: pause * 8 };
-        let order = Order { polling: self.options.polling.clone(), mitigation: Some(retries) };
+        let order =
+            FollowOptions { polling: self.options.polling.clone(), mitigation: Some(retries) };
         while let Some(at) = self.made.iter().position(|(_, binding)| is_such(binding)) {
             let (instance, binding) = self.made[at].clone();
             // An answer is waited for, as of any request.
@@ -370,7 +372,12 @@ impl<'a> Probe<'a> {
         }
     }
 
-    async fn remove(&self, instance: &str, binding: &str, order: &Order) -> Result<(), String> {
+    async fn remove(
+        &self,
+        instance: &str,
+        binding: &str,
+        order: &FollowOptions,
+    ) -> Result<(), String> {
         let (service, plan) = self.names();
         let unusable = |why: crate::IdError| why.to_string();
         let instance = InstanceId::new(instance).map_err(unusable)?;

@@ -65,7 +65,7 @@ pub use verify::{Report, check_copy};
 use crate::seal::{Cipher, KEY_BYTES, KeySource};
 use keys::Keyring;
 use open::DirLock;
-use queue::{Order, Queue, Slot, What};
+use queue::{Command, Mutation, Queue, Slot};
 use reader::Reader;
 use rows::{Document, Sealed, SealedRecord};
 use status::Status;
@@ -191,7 +191,7 @@ impl EmbeddedStore {
     /// # Errors
     /// [`StoreError::Unavailable`].
     pub async fn rotate_data_key(&self) -> Result<(), StoreError> {
-        self.queue()?.ask(Order::Rotate).await.map(|_| ())
+        self.queue()?.ask(Command::Rotate).await.map(|_| ())
     }
 
     /// 32 random bytes that are made once and kept as the records are: for the process runner, which
@@ -213,7 +213,7 @@ impl EmbeddedStore {
         let slot = self.queue()?.slot()?;
         let sealed =
             Sealed::document(Document::RunnerKey, &content, self.ring.snapshot().active())?;
-        self.change(slot, What::Save(Document::RunnerKey, sealed)).await?;
+        self.change(slot, Mutation::Save(Document::RunnerKey, sealed)).await?;
         Ok(key)
     }
 
@@ -221,7 +221,7 @@ impl EmbeddedStore {
         self.queue.as_ref().ok_or_else(|| StoreError::Unavailable("it is closed".to_owned()))
     }
 
-    async fn change(&self, slot: Slot, what: What) -> Result<i64, StoreError> {
+    async fn change(&self, slot: Slot, what: Mutation) -> Result<i64, StoreError> {
         self.queue()?.change(slot, what).await
     }
 
@@ -260,13 +260,13 @@ impl Store for EmbeddedStore {
             .transpose()?;
         let slot = self.queue()?.slot()?;
         let record = Box::new(SealedRecord::new(record, self.ring.snapshot().active())?);
-        self.change(slot, What::Write { record, expected }).await.map(rows::version)
+        self.change(slot, Mutation::Write { record, expected }).await.map(rows::version)
     }
 
     async fn remove(&self, key: &Key, expected: &Version) -> Result<(), StoreError> {
         let expected = rows::version_number(expected).ok_or(StoreError::Conflict)?;
         let slot = self.queue()?.slot()?;
-        self.change(slot, What::Remove { key: key.clone(), expected }).await.map(|_| ())
+        self.change(slot, Mutation::Remove { key: key.clone(), expected }).await.map(|_| ())
     }
 
     async fn scan(&self, query: &Query) -> Result<Vec<Scanned>, StoreError> {
@@ -275,7 +275,7 @@ impl Store for EmbeddedStore {
     }
 
     async fn discard(&self, key: &Key) -> Result<(), StoreError> {
-        self.change(self.queue()?.slot()?, What::Discard(key.clone())).await.map(|_| ())
+        self.change(self.queue()?.slot()?, Mutation::Discard(key.clone())).await.map(|_| ())
     }
 
     async fn busy(&self) -> Result<Vec<Key>, StoreError> {
@@ -293,7 +293,7 @@ impl Store for EmbeddedStore {
     async fn save_catalog(&self, catalog: &Value) -> Result<(), StoreError> {
         let slot = self.queue()?.slot()?;
         let sealed = Sealed::document(Document::Catalog, catalog, self.ring.snapshot().active())?;
-        self.change(slot, What::Save(Document::Catalog, sealed)).await.map(|_| ())
+        self.change(slot, Mutation::Save(Document::Catalog, sealed)).await.map(|_| ())
     }
 }
 

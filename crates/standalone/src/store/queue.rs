@@ -19,7 +19,7 @@ pub(super) type Answer = Result<i64, StoreError>;
 
 /// Something to be done by the writer.
 #[derive(Debug)]
-pub(super) enum Order {
+pub(super) enum Command {
     /// To be committed together with others.
     Change(Change),
     /// Make a new data key and bring everything over to it.
@@ -32,14 +32,14 @@ pub(super) enum Order {
 /// A change of the database.
 #[derive(Debug)]
 pub(super) struct Change {
-    pub(super) what: What,
+    pub(super) what: Mutation,
     reply: oneshot::Sender<Answer>,
     _slot: Slot,
 }
 
 /// The changes there are.
 #[derive(Debug)]
-pub(super) enum What {
+pub(super) enum Mutation {
     /// Write a record if it has the expected version; `None`: if there is none.
     Write { record: Box<SealedRecord>, expected: Option<i64> },
     /// Remove a record if it has the expected version.
@@ -76,7 +76,7 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    orders: VecDeque<Order>,
+    orders: VecDeque<Command>,
     /// The writer sleeps until there are so many.
     wanted: usize,
     /// One end is gone.
@@ -115,7 +115,7 @@ pub(super) enum Next {
     /// To be committed together, in this order.
     Changes(Vec<Change>),
     /// Anything else.
-    Other(Order),
+    Other(Command),
     /// Nothing came in the time given.
     Nothing,
     /// Nothing will come any more.
@@ -142,7 +142,7 @@ pub(super) struct Orders(Arc<Shared>);
 impl Orders {
     pub(super) fn next(&self, patience: Patience) -> Next {
         let mut state = self.0.wait(self.0.lock(), 1, patience.first);
-        if let Some(Order::Change(_)) = state.orders.front() {
+        if let Some(Command::Change(_)) = state.orders.front() {
             let wanted = patience.expected.min(patience.most);
             state = self.0.wait(state, wanted, Some(patience.gathering));
         }
@@ -151,7 +151,7 @@ impl Orders {
         let mut changes = Vec::new();
         while changes.len() < patience.most {
             match state.orders.pop_front() {
-                Some(Order::Change(change)) => changes.push(change),
+                Some(Command::Change(change)) => changes.push(change),
                 Some(other) if changes.is_empty() => return Next::Other(other),
                 Some(other) => {
                     state.orders.push_front(other);
@@ -203,12 +203,12 @@ impl Queue {
     }
 
     /// `false` if there is no writer any more.
-    fn send(&self, order: Order) -> bool {
+    fn send(&self, order: Command) -> bool {
         let mut state = self.shared.lock();
         if state.closed {
             return false;
         }
-        if !matches!(order, Order::Change(_)) {
+        if !matches!(order, Command::Change(_)) {
             // It is not kept waiting for changes to gather.
             state.wanted = 0;
         }
@@ -240,12 +240,15 @@ impl Queue {
     }
 
     /// Puts a change into a place and waits for the answer.
-    pub(super) async fn change(&self, slot: Slot, what: What) -> Answer {
-        self.ask(|reply| Order::Change(Change { what, reply, _slot: slot })).await
+    pub(super) async fn change(&self, slot: Slot, what: Mutation) -> Answer {
+        self.ask(|reply| Command::Change(Change { what, reply, _slot: slot })).await
     }
 
     /// Sends an order and waits for the answer.
-    pub(super) async fn ask(&self, order: impl FnOnce(oneshot::Sender<Answer>) -> Order) -> Answer {
+    pub(super) async fn ask(
+        &self,
+        order: impl FnOnce(oneshot::Sender<Answer>) -> Command,
+    ) -> Answer {
         let (reply, answer) = oneshot::channel();
         let ended = || StoreError::Unavailable("its writer has ended".to_owned());
         if !self.send(order(reply)) {
@@ -256,7 +259,7 @@ impl Queue {
 
     #[cfg(test)]
     pub(super) fn hook(&self, hook: impl FnOnce(&rusqlite::Connection) + Send + 'static) {
-        let _ = self.send(Order::Hook(Hook(Box::new(hook))));
+        let _ = self.send(Command::Hook(Hook(Box::new(hook))));
     }
 }
 
@@ -286,8 +289,8 @@ mod tests {
     fn send(queue: &Queue, count: usize) {
         for _ in 0..count {
             let (reply, _) = oneshot::channel();
-            let what = What::Discard(engine::testing::store_contract::sample("i").key);
-            assert!(queue.send(Order::Change(Change {
+            let what = Mutation::Discard(engine::testing::store_contract::sample("i").key);
+            assert!(queue.send(Command::Change(Change {
                 what,
                 reply,
                 _slot: queue.slot().unwrap()
@@ -368,11 +371,11 @@ mod tests {
         let (queue, orders) = Queue::new(10);
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
-            let asked = queue.ask(Order::Rotate);
+            let asked = queue.ask(Command::Rotate);
             let end = async { drop(orders) };
             let (answer, ()) = tokio::join!(asked, end);
             assert!(matches!(answer, Err(StoreError::Unavailable(_))));
-            assert!(matches!(queue.ask(Order::Rotate).await, Err(StoreError::Unavailable(_))));
+            assert!(matches!(queue.ask(Command::Rotate).await, Err(StoreError::Unavailable(_))));
         });
     }
 

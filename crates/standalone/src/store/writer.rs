@@ -23,7 +23,7 @@ use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 use super::error::{in_short, unavailable};
 use super::files::Files;
 use super::keys::{self, Keyring};
-use super::queue::{Answer, Change, Next, Order, Orders, Patience, What};
+use super::queue::{Answer, Change, Command, Mutation, Next, Orders, Patience};
 use super::recent::Recent;
 use super::rotate::{Rotator, Step};
 use super::rows::{self, SealedRecord};
@@ -119,14 +119,14 @@ impl Writer {
         let _ = rotate::clear_log(&self.connection);
     }
 
-    fn serve(&mut self, order: Order) {
+    fn serve(&mut self, order: Command) {
         match order {
-            Order::Change(change) => self.commit(vec![change]),
-            Order::Rotate(reply) => {
+            Command::Change(change) => self.commit(vec![change]),
+            Command::Rotate(reply) => {
                 let _ = reply.send(self.begin_rotation().map(|()| 0));
             }
             #[cfg(test)]
-            Order::Hook(hook) => (hook.0)(&self.connection),
+            Command::Hook(hook) => (hook.0)(&self.connection),
         }
     }
 
@@ -220,7 +220,7 @@ impl Writer {
             match &answer {
                 Ok(0) => {
                     removed = true;
-                    discarded |= matches!(change.what, What::Discard(_));
+                    discarded |= matches!(change.what, Mutation::Discard(_));
                 }
                 Ok(version) => self.last_version = *version,
                 Err(_) => {}
@@ -310,14 +310,14 @@ impl Writer {
 }
 
 /// What was changed, for those who read it next.
-fn keep(recent: &Recent, what: &What, version: i64) {
+fn keep(recent: &Recent, what: &Mutation, version: i64) {
     match what {
-        What::Write { record, .. } => {
+        Mutation::Write { record, .. } => {
             let SealedRecord { record, sealed } = &**record;
             recent.written(record, rows::version(version), sealed.bytes.len() as u64);
         }
-        What::Remove { key, .. } | What::Discard(key) => recent.removed(key),
-        What::Save(..) => {}
+        Mutation::Remove { key, .. } | Mutation::Discard(key) => recent.removed(key),
+        Mutation::Save(..) => {}
     }
 }
 
@@ -327,12 +327,14 @@ fn keep(recent: &Recent, what: &What, version: i64) {
 fn apply(
     transaction: &Transaction<'_>,
     ring: &Keyring,
-    what: &What,
+    what: &Mutation,
     version: i64,
 ) -> rusqlite::Result<Answer> {
     match what {
-        What::Write { record, expected } => write(transaction, ring, record, *expected, version),
-        What::Remove { key, expected } => {
+        Mutation::Write { record, expected } => {
+            write(transaction, ring, record, *expected, version)
+        }
+        Mutation::Remove { key, expected } => {
             let removed = transaction
                 .prepare_cached(
                     "DELETE FROM records
@@ -346,7 +348,7 @@ fn apply(
                 ])?;
             Ok(if removed == 1 { Ok(0) } else { Err(StoreError::Conflict) })
         }
-        What::Save(document, sealed) => {
+        Mutation::Save(document, sealed) => {
             let again = match sealed.brought_over(document.context(), ring) {
                 Ok(again) => again,
                 Err(why) => return Ok(Err(StoreError::Unavailable(why))),
@@ -361,7 +363,7 @@ fn apply(
                 .execute(params![document.name(), sealed.data_key, sealed.bytes])?;
             Ok(Ok(0))
         }
-        What::Discard(key) => rotate::discard(transaction, ring, key),
+        Mutation::Discard(key) => rotate::discard(transaction, ring, key),
     }
 }
 

@@ -3,8 +3,8 @@
 use super::*;
 
 /// So many runs go on.
-fn going(count: usize) -> BTreeMap<u64, Work> {
-    (1..).take(count).map(|id| (id, Work::Going)).collect()
+fn going(count: usize) -> BTreeMap<u64, RunProgress> {
+    (1..).take(count).map(|id| (id, RunProgress::Going)).collect()
 }
 
 /// What is recorded of this, if anything is.

@@ -46,7 +46,7 @@ fn changed_during_a_run(concurrency: Concurrency) -> State {
     let mut state = State { concurrency, ..done() };
     state.record.last = 2;
     state.record.open = vec![run(2, Trigger::ConfigChange)];
-    state.runs.insert(2, Work::Going);
+    state.runs.insert(2, RunProgress::Going);
     state.references = references(&[("secret/a", data("2"))]);
     state
 }

@@ -73,11 +73,11 @@ fn what_cannot_be_kept_is_tried_again_and_takes_no_place_from_another_run() {
     let why = "another run was triggered, and takes its place";
     let replaced = Step::Settle(second(), Outcome::failed(REPLACED, why));
     for (concurrency, work, next) in [
-        (Concurrency::Allow, Work::Ended, Some(third.clone())),
-        (Concurrency::Allow, Work::Unkept, Some(third)),
-        (Concurrency::Queue, Work::Unkept, None),
-        (Concurrency::Replace, Work::Ended, None),
-        (Concurrency::Replace, Work::Unkept, Some(replaced)),
+        (Concurrency::Allow, RunProgress::Ended, Some(third.clone())),
+        (Concurrency::Allow, RunProgress::Unkept, Some(third)),
+        (Concurrency::Queue, RunProgress::Unkept, None),
+        (Concurrency::Replace, RunProgress::Ended, None),
+        (Concurrency::Replace, RunProgress::Unkept, Some(replaced)),
     ] {
         let mut state = busy(Strategy::Now, concurrency);
         state.runs = BTreeMap::from([(2, work.clone())]);
@@ -90,16 +90,20 @@ fn what_cannot_be_kept_is_tried_again_and_takes_no_place_from_another_run() {
 fn what_runs_have_left_is_kept_in_the_order_in_which_they_were_recorded() {
     let outcome = Outcome::completed();
     let (second, third) = (|| run(2, Trigger::Now), || run(3, Trigger::Now));
-    let kept = || Work::Kept(outcome.clone());
+    let kept = || RunProgress::Kept(outcome.clone());
     let settled = |run| Step::Settle(run, outcome.clone());
     for (name, works, expected) in [
-        ("both are over", [Work::Ended, Work::Ended], vec![Step::Keep(second())]),
-        ("the older is not let in", [Work::Unkept, Work::Ended], vec![Step::Keep(second())]),
-        ("the older goes on", [Work::Going, Work::Ended], vec![Step::Keep(third())]),
-        ("it is kept", [kept(), Work::Ended], vec![settled(second()), Step::Keep(third())]),
+        ("both are over", [RunProgress::Ended, RunProgress::Ended], vec![Step::Keep(second())]),
+        (
+            "the older is not let in",
+            [RunProgress::Unkept, RunProgress::Ended],
+            vec![Step::Keep(second())],
+        ),
+        ("the older goes on", [RunProgress::Going, RunProgress::Ended], vec![Step::Keep(third())]),
+        ("it is kept", [kept(), RunProgress::Ended], vec![settled(second()), Step::Keep(third())]),
         (
             "the newer was over first",
-            [Work::Ended, kept()],
+            [RunProgress::Ended, kept()],
             vec![Step::Keep(second()), settled(third())],
         ),
     ] {
@@ -112,7 +116,7 @@ fn what_runs_have_left_is_kept_in_the_order_in_which_they_were_recorded() {
 
 #[test]
 fn where_some_cannot_be_kept_another_waits_though_runs_may_be_beside_each_other() {
-    use Work::{Ended, Going, Unkept};
+    use RunProgress::{Ended, Going, Unkept};
     for (name, works, waits) in [
         ("they go on", vec![Going, Going, Going, Going], false),
         ("two are over", vec![Unkept, Ended, Going, Going], false),

@@ -122,7 +122,7 @@ fn after(queues: bool, looks: &[&[(&str, bool)]]) -> State {
             state.concurrency = Concurrency::Queue;
             state.record.last = 1;
             state.record.open = vec![run(1, Trigger::PodState)];
-            state.runs.insert(1, Work::Going);
+            state.runs.insert(1, RunProgress::Going);
         }
         false => state.missing = vec!["secret/late".to_owned()],
     }

@@ -18,7 +18,7 @@ use crate::quarks::api::output_map::without_nulls;
 use crate::quarks::api::reference::{Kind, base};
 use crate::quarks::api::resource::Resource;
 use crate::quarks::api::{inputs, naming};
-use crate::quarks::output::capture::Means;
+use crate::quarks::output::capture::CaptureContext;
 use crate::runner::agents;
 
 impl Controller {
@@ -55,7 +55,7 @@ impl Controller {
     /// # Errors
     /// As the outcome of the run: its template makes no Job.
     fn job_of(&self, resource: &Resource, run: &Run) -> Result<Value, Outcome> {
-        let means = Means {
+        let means = CaptureContext {
             delivery: &self.settings.delivery,
             key: self.keys.newest(),
             native_sidecars: self.native_sidecars,

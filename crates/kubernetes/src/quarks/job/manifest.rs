@@ -15,7 +15,7 @@ use crate::quarks::api::resource::{Resource, TTL};
 use crate::quarks::api::shape;
 use crate::quarks::api::{naming, noted};
 use crate::quarks::output::capture::{
-    MAX_VARIABLE_BYTES, Means, capture_files, capture_prints, containers, overtold,
+    CaptureContext, MAX_VARIABLE_BYTES, capture_files, capture_prints, containers, overtold,
 };
 use crate::quarks::state::wants::PARALLELISM;
 use crate::runner::agents::AGENT;
@@ -40,7 +40,7 @@ pub(crate) fn remedy(of: Trigger) -> &'static str {
 pub(crate) fn of_run(
     resource: &Resource,
     run: &Run,
-    means: &Means<'_>,
+    means: &CaptureContext<'_>,
     newest: impl Fn(&str) -> Option<u64>,
 ) -> Result<Value, Outcome> {
     let dialect = resource.dialect;
@@ -359,8 +359,13 @@ mod tests {
         let object = serde_json::from_value(object).unwrap();
         let resource = Resource::of(Dialect::QuarksJob, &object).unwrap();
         let (delivery, key) = (Delivery::from("image"), KeyPair::generate().public().clone());
-        let means =
-            Means { delivery: &delivery, key, native_sidecars: true, wraps, resources: None };
+        let means = CaptureContext {
+            delivery: &delivery,
+            key,
+            native_sidecars: true,
+            wraps,
+            resources: None,
+        };
         of_run(&resource, &run(None), &means, |_| None)
     }
 

@@ -2,11 +2,11 @@
 
 pub(super) mod begin;
 pub(super) mod dispose;
+pub(super) mod forgotten;
 pub(super) mod inherit;
 pub(super) mod left;
 pub(super) mod manifest;
-pub(super) mod overdue;
+pub(super) mod obstacle;
 pub(super) mod retention;
 pub(super) mod sidecars;
 pub(super) mod tend;
-pub(super) mod trouble;

@@ -15,7 +15,7 @@ use crate::quarks::Controller;
 use crate::quarks::api::key::Key;
 use crate::quarks::api::pod::TOLD_ENDED;
 use crate::quarks::api::resource::Resource;
-use crate::quarks::state::strays::Waiting;
+use crate::quarks::state::waiting_sidecars::Waiting;
 use crate::queue::Looked;
 
 /// How often those are told that no run knows of.

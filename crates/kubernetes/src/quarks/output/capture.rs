@@ -39,7 +39,7 @@ pub(crate) const MAX_VARIABLE_BYTES: usize = 128 * 1024 - 1;
 const OTHERS: usize = 3;
 
 /// What Jobs are made with.
-pub(crate) struct Means<'m> {
+pub(crate) struct CaptureContext<'m> {
     pub(crate) delivery: &'m Delivery,
     pub(crate) key: PublicKey,
     /// Whether the server knows sidecars that the kubelet ends (all of them do from 1.32 on).
@@ -54,13 +54,18 @@ pub(crate) struct Means<'m> {
 struct Capture<'c> {
     run: &'c str,
     map: &'c OutputMap,
-    means: &'c Means<'c>,
+    means: &'c CaptureContext<'c>,
     /// How many containers share what the kubelet takes.
     sharers: usize,
 }
 
 /// Gives each container its place for output, and has the agent read what is mapped.
-pub(crate) fn capture_files(pod: &mut Value, run: &str, map: &OutputMap, means: &Means<'_>) {
+pub(crate) fn capture_files(
+    pod: &mut Value,
+    run: &str,
+    map: &OutputMap,
+    means: &CaptureContext<'_>,
+) {
     let containers = list(pod, "containers");
     let mut volumes: Vec<Value> = containers.iter_mut().map(place).collect();
     let mapped: Vec<&Value> =
@@ -84,7 +89,12 @@ pub(crate) fn capture_files(pod: &mut Value, run: &str, map: &OutputMap, means: 
 
 /// Has the agent take what containers print, or leave in the one file, whose commands are known. Of the others there
 /// is the log.
-pub(crate) fn capture_prints(pod: &mut Value, run: &str, map: &OutputMap, means: &Means<'_>) {
+pub(crate) fn capture_prints(
+    pod: &mut Value,
+    run: &str,
+    map: &OutputMap,
+    means: &CaptureContext<'_>,
+) {
     let without = list(pod, "containers").iter_mut().filter(|container| !has_place(container));
     let volumes: Vec<Value> = without.map(place).collect();
     list(pod, "volumes").extend(volumes);

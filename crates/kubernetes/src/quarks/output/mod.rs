@@ -2,9 +2,9 @@
 
 pub(super) mod bounds;
 pub(super) mod capture;
-pub(super) mod keep;
 pub(super) mod logs;
 pub(super) mod objects;
+pub(super) mod persist;
 pub(super) mod put;
 pub(super) mod report;
 pub(super) mod shown;

@@ -116,7 +116,7 @@ impl Table {
 mod tests {
     use std::time::Duration;
 
-    use engine::trigger::Work;
+    use engine::trigger::RunProgress;
     use k8s_openapi::api::batch::v1::Job;
     use kube::api::DynamicObject;
     use serde_json::{Value, json};
@@ -174,10 +174,10 @@ mod tests {
         let ago = |seconds| Instant::now().checked_sub(Duration::from_secs(seconds));
         let now = jiff::Timestamp::UNIX_EPOCH;
         for (name, refused, fails_else, expected) in [
-            ("never tried", None, false, Work::Ended),
-            ("just now", ago(1), false, Work::Ended),
-            ("for a while", ago(31), false, Work::Unkept),
-            ("and then it failed in another way", ago(31), true, Work::Ended),
+            ("never tried", None, false, RunProgress::Ended),
+            ("just now", ago(1), false, RunProgress::Ended),
+            ("for a while", ago(31), false, RunProgress::Unkept),
+            ("and then it failed in another way", ago(31), true, RunProgress::Ended),
         ] {
             let mut table = Table::new(2, b"key");
             let (first, mut job) = (resource("u", 1, &json!([])), job("u", "j"));

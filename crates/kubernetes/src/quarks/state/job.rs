@@ -6,7 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::api::batch::v1::Job;
 use kube::api::ObjectMeta;
 
-use super::overdue;
+use super::forgotten;
 use super::pod::SeenPod;
 use super::pods::OfJob;
 use super::wants::Wants;
@@ -81,8 +81,8 @@ impl SeenJob {
             run: note(metadata, RUN_ID)?,
             end: end(job),
             winds_up: ["Complete", "Failed"].iter().all(|kind| job_condition(job, kind).is_none()),
-            due_at: overdue::due_at(spec, job.status.as_ref(), created),
-            reminded: note(metadata, overdue::REMINDED),
+            due_at: forgotten::due_at(spec, job.status.as_ref(), created),
+            reminded: note(metadata, forgotten::REMINDED),
             wants: Wants::of(spec, job.status.as_ref(), metadata.annotations.as_ref()),
             noted: Noted::of(metadata),
             deleting: metadata.deletion_timestamp.is_some(),

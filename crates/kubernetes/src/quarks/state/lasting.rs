@@ -17,14 +17,14 @@ use crate::quarks::api::key::Key;
 use crate::quarks::api::naming::label;
 
 /// What a pod says of whose it is: its namespace, a kind, and a name as the value of a label.
-pub(crate) type Of = (Arc<str>, Dialect, Arc<str>);
+pub(crate) type PodOwner = (Arc<str>, Dialect, Arc<str>);
 
 /// Those that have not ended, by their uid, and when each is to be gone, in seconds since 1970, if it was told to go.
 type Pods = BTreeMap<Arc<str>, Option<i64>>;
 
 /// Those of all.
 #[derive(Default)]
-pub(crate) struct Lasting(HashMap<Of, Pods>);
+pub(crate) struct Lasting(HashMap<PodOwner, Pods>);
 
 /// How long pods of runs that are over are waited for; the longest is the last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -102,7 +102,7 @@ impl Table {
     }
 
     /// The one that is known by this label's value: a name as it is, or a long one that was cut.
-    fn labelled(&self, (namespace, dialect, value): &Of) -> Option<Key> {
+    fn labelled(&self, (namespace, dialect, value): &PodOwner) -> Option<Key> {
         let [namespace, name] = [namespace, value].map(Arc::clone);
         let key = Key { dialect: *dialect, namespace, name };
         if self.entries.contains_key(&key) {

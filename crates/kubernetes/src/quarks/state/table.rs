@@ -16,7 +16,7 @@ use super::namesakes;
 use super::object::Object;
 use super::peers;
 use super::pods::Pods;
-use super::strays::{Waiting, waiting};
+use super::waiting_sidecars::{Waiting, waiting};
 use crate::quarks::api::dialect::Dialect;
 use crate::quarks::api::key::Key;
 use crate::quarks::api::noted::Proofs;

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::quarks::Dialect;
 use crate::quarks::api::output_map::OutputMap;
-use crate::quarks::output::capture::{Means, capture_files, capture_prints};
+use crate::quarks::output::capture::{CaptureContext, capture_files, capture_prints};
 use crate::quarks::view;
 use crate::runner::{Delivery, PackedAgent};
 
@@ -27,7 +27,8 @@ fn captured(mut pod: Value, native_sidecars: bool) -> Value {
     }}});
     let delivery = Delivery::from("agent");
     let key = KeyPair::generate().public().clone();
-    let means = Means { delivery: &delivery, key, native_sidecars, wraps: true, resources: None };
+    let means =
+        CaptureContext { delivery: &delivery, key, native_sidecars, wraps: true, resources: None };
     capture_files(&mut pod, "run", &OutputMap::of(Dialect::QuarksJob, &spec), &means);
     pod
 }
@@ -73,7 +74,8 @@ fn place_of_agent(delivery: &Delivery, container: &str) -> (Value, Vec<String>) 
         "c": {"o.json": {"name": "s"}}, "d": {"o.json": {"name": "t"}},
     }}});
     let key = KeyPair::generate().public().clone();
-    let means = Means { delivery, key, native_sidecars: false, wraps: true, resources: None };
+    let means =
+        CaptureContext { delivery, key, native_sidecars: false, wraps: true, resources: None };
     capture_files(&mut pod, "run", &OutputMap::of(Dialect::QuarksJob, &map), &means);
     let container = named(&pod, "containers", container).unwrap();
     let mut mounts = container["volumeMounts"].as_array().unwrap().iter();
@@ -109,7 +111,7 @@ fn a_pod_is_where_the_agent_of_its_config_map_can_run_and_one_without_the_agent_
     program.extend(183_u16.to_le_bytes());
     let by_config_map = packed(&program);
     let key = KeyPair::generate().public().clone();
-    let means = Means {
+    let means = CaptureContext {
         delivery: &by_config_map,
         key,
         native_sidecars: false,
@@ -187,7 +189,7 @@ fn the_sidecar_asks_for_what_an_operator_says() {
         if let Some(of_pod) = of_pod {
             pod["resources"] = of_pod;
         }
-        let means = Means {
+        let means = CaptureContext {
             delivery: &delivery,
             key: key.clone(),
             native_sidecars: false,
@@ -215,8 +217,13 @@ fn without_output_nothing_is_put_in() {
     let mut plain = pod();
     let delivery = Delivery::from("agent");
     let key = KeyPair::generate().public().clone();
-    let means =
-        Means { delivery: &delivery, key, native_sidecars: false, wraps: true, resources: None };
+    let means = CaptureContext {
+        delivery: &delivery,
+        key,
+        native_sidecars: false,
+        wraps: true,
+        resources: None,
+    };
     capture_files(&mut plain, "run", &OutputMap::default(), &means);
     assert_eq!(plain["containers"].as_array().unwrap().len(), 3);
     assert_eq!(plain["containers"][0]["command"], json!(["sh", "-c"]));
@@ -229,8 +236,13 @@ fn what_is_printed_is_taken_where_the_command_is_known_and_else_there_is_the_log
     let map = OutputMap::of(Dialect::ExtendedJob, &spec);
     let delivery = Delivery::from("agent");
     let key = KeyPair::generate().public().clone();
-    let mut means =
-        Means { delivery: &delivery, key, native_sidecars: false, wraps: true, resources: None };
+    let mut means = CaptureContext {
+        delivery: &delivery,
+        key,
+        native_sidecars: false,
+        wraps: true,
+        resources: None,
+    };
     let mut taken = pod();
     capture_prints(&mut taken, "run", &map, &means);
     let c = named(&taken, "containers", "c").unwrap();
@@ -263,8 +275,13 @@ fn what_is_printed_is_taken_where_the_command_is_known_and_else_there_is_the_log
 fn what_brings_the_agent_has_a_name_that_no_other_container_has() {
     let delivery = Delivery::from("image");
     let key = KeyPair::generate().public().clone();
-    let means =
-        Means { delivery: &delivery, key, native_sidecars: true, wraps: true, resources: None };
+    let means = CaptureContext {
+        delivery: &delivery,
+        key,
+        native_sidecars: true,
+        wraps: true,
+        resources: None,
+    };
     let files = json!({"output": {"outputMap": {"c": {"o.json": {"name": "s"}}}}});
     let prints = json!({"template": {"spec": pod()}, "output": {"namePrefix": "out"}});
     for (first, beside, name) in [
@@ -302,8 +319,13 @@ fn what_brings_the_agent_has_a_name_that_no_other_container_has() {
 fn what_brings_the_agent_is_let_in_where_the_container_that_it_is_for_is() {
     let delivery = Delivery::from("image");
     let key = KeyPair::generate().public().clone();
-    let means =
-        Means { delivery: &delivery, key, native_sidecars: false, wraps: true, resources: None };
+    let means = CaptureContext {
+        delivery: &delivery,
+        key,
+        native_sidecars: false,
+        wraps: true,
+        resources: None,
+    };
     let map = json!({"output": {"outputMap": {"c": {"o.json": {"name": "s"}}}}});
     let map = OutputMap::of(Dialect::QuarksJob, &map);
     let of = |context: Value| {

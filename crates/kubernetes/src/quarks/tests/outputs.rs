@@ -11,7 +11,7 @@ use crate::quarks::state::job::SeenJob;
 use crate::quarks::state::pod::SeenPod;
 use crate::quarks::state::table::Table;
 use agent::Content;
-use engine::trigger::Work;
+use engine::trigger::RunProgress;
 
 fn spec(options: &Value) -> Value {
     let containers = json!([
@@ -448,15 +448,15 @@ fn a_run_that_failed_is_waited_for_as_it_was_begun() {
         Resource::of(Dialect::QuarksJob, &object.unwrap()).unwrap()
     };
     for (kind, begun, now, expected) in [
-        ("Failed", Some(true), false, Work::Going),
-        ("Failed", Some(false), true, Work::Ended),
-        ("Failed", None, true, Work::Going),
-        ("Failed", None, false, Work::Ended),
+        ("Failed", Some(true), false, RunProgress::Going),
+        ("Failed", Some(false), true, RunProgress::Ended),
+        ("Failed", None, true, RunProgress::Going),
+        ("Failed", None, false, RunProgress::Ended),
         // From Kubernetes 1.31 on it has failed when all its pods are over, and was given up before that.
-        ("FailureTarget", None, true, Work::Going),
-        ("FailureTarget", None, false, Work::Ended),
+        ("FailureTarget", None, true, RunProgress::Going),
+        ("FailureTarget", None, false, RunProgress::Ended),
         // What has succeeded is over, whatever ends still.
-        ("SuccessCriteriaMet", None, true, Work::Ended),
+        ("SuccessCriteriaMet", None, true, RunProgress::Ended),
     ] {
         let mut table = Table::new(2, b"key");
         let resource = object(now);

@@ -12,7 +12,7 @@ use osb::{BindingId, InstanceId, PlanId, ServiceId};
 use tokio::sync::mpsc;
 use tokio::sync::watch::{Receiver, Sender};
 
-use super::Change;
+use super::RecordChange;
 use super::entry::Entry;
 
 /// How long the first list may take.
@@ -31,7 +31,7 @@ pub(super) struct KnownRecords {
     table: Mutex<Table>,
     listed: Sender<u8>,
     /// Who is told of what is new, if anybody is.
-    tell: OnceLock<mpsc::UnboundedSender<Change>>,
+    tell: OnceLock<mpsc::UnboundedSender<RecordChange>>,
     /// The newest version of the saved catalog that was heard of.
     catalog: Sender<u64>,
     /// The newest that was read, saved or told of here.
@@ -135,7 +135,7 @@ impl KnownRecords {
     /// Takes in what the watch brings, or what was read before it did, and tells of it if it is new.
     pub(super) fn hear(&self, entry: impl Into<Arc<Entry>>, source: Source) {
         let entry = entry.into();
-        let change = Change::of(&entry);
+        let change = RecordChange::of(&entry);
         if self.take(entry, source) {
             self.tell(change);
         }
@@ -143,7 +143,7 @@ impl KnownRecords {
 
     /// Takes in what this process wrote; what is gone is told of, for somebody has to bury it.
     pub(super) fn wrote(&self, entry: Entry) {
-        let change = Change::of(&entry);
+        let change = RecordChange::of(&entry);
         self.learn(Arc::new(entry));
         if change.gone {
             self.tell(change);
@@ -151,14 +151,14 @@ impl KnownRecords {
     }
 
     /// Nobody listens in a process that carries nothing out.
-    fn tell(&self, change: Change) {
+    fn tell(&self, change: RecordChange) {
         if let Some(tell) = self.tell.get() {
             let _ = tell.send(change);
         }
     }
 
     /// Begins to tell, of what is known by now too; `None` if somebody listens already.
-    pub(super) fn listen(&self) -> Option<mpsc::UnboundedReceiver<Change>> {
+    pub(super) fn listen(&self) -> Option<mpsc::UnboundedReceiver<RecordChange>> {
         let (tell, heard) = mpsc::unbounded_channel();
         self.tell.set(tell).ok()?;
         self.changes().into_iter().for_each(|change| self.tell(change));
@@ -166,10 +166,10 @@ impl KnownRecords {
     }
 
     /// What is known, as the watch would bring it.
-    pub(super) fn changes(&self) -> Vec<Change> {
+    pub(super) fn changes(&self) -> Vec<RecordChange> {
         let table = self.lock();
         let all = table.kinds.iter().flat_map(|kind| kind.entries.values());
-        all.map(|held| Change::of(&held.entry)).collect()
+        all.map(|held| RecordChange::of(&held.entry)).collect()
     }
 
     /// Takes in what was written. What is not newer than what is known changes nothing.
@@ -362,7 +362,7 @@ fn first_of(instance: &InstanceId, kind: Records) -> Option<Key> {
     }
 }
 
-impl Change {
+impl RecordChange {
     fn of(entry: &Entry) -> Self {
         Self {
             key: entry.key.clone(),

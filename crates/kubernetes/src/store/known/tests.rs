@@ -125,7 +125,7 @@ fn a_deleted_resource_asks_for_what_a_deprovision_would() {
         let mut record = sample("i");
         record.operation.action = action;
         record.operation.phase = phase;
-        Change::of(&Entry { deleting: true, ..entry(&record, 1) }).unwanted
+        RecordChange::of(&Entry { deleting: true, ..entry(&record, 1) }).unwanted
     };
     let begun = || Phase::Pending { not_before: None };
     for (name, action, phase, unwanted) in [
@@ -143,7 +143,8 @@ fn a_resource_that_others_hold_is_let_go_once() {
     let mut record = sample("i");
     record.lifecycle = engine::record::Lifecycle::Deleted;
     record.operation.phase = Phase::Succeeded;
-    let gone = |held, deleting| Change::of(&Entry { held, deleting, ..entry(&record, 1) }).gone;
+    let gone =
+        |held, deleting| RecordChange::of(&Entry { held, deleting, ..entry(&record, 1) }).gone;
     assert!(gone(true, false) && gone(true, true), "ours is on it");
     assert!(gone(false, false), "nobody has deleted it");
     assert!(!gone(false, true), "it waits for others alone");

@@ -10,7 +10,7 @@ use crate::access::Identity;
 use crate::templates::names::{GROUP, Kind};
 
 /// What decisions are made with.
-pub(super) struct Means<'a> {
+pub(super) struct AdmissionContext<'a> {
     /// What is sealed with.
     pub(super) seal: &'a hmac::Key,
     /// The API server's time.
@@ -39,7 +39,7 @@ pub(super) enum Judged {
 
 /// Decides. What it does not know of is let in as it is: it would be in everybody's way where a rule of the webhook
 /// has too much.
-pub(super) fn judge(review: &Review, means: &Means<'_>) -> Judged {
+pub(super) fn judge(review: &Review, means: &AdmissionContext<'_>) -> Judged {
     let mut kinds = Kind::ALL.into_iter().filter(|_| review.group == GROUP);
     let Some(kind) = kinds.find(|kind| review.kind == kind.name()) else {
         return Judged::Answered(Answer::warned(format!(

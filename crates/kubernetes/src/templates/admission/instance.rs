@@ -5,8 +5,8 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::answer::{Answer, Wrong};
-use super::decide::{Assign, Judged, Means};
-use super::naming::{differences, is_had, is_left_open};
+use super::decide::{AdmissionContext, Assign, Judged};
+use super::identity::{differences, is_had, is_left_open};
 use super::review::Review;
 use super::{Changes, validate};
 use crate::templates::names::{Kind, VERIFIED};
@@ -20,7 +20,7 @@ const GENERATED_FROM: usize = 58;
 ///
 /// A seal has the name in it, so where `generateName` is to be one it is generated here: the API server takes it
 /// from the patch. What the broker has verified is let in as it is, from whoever it names.
-pub(super) fn create(review: &Review, means: &Means<'_>) -> Judged {
+pub(super) fn create(review: &Review, means: &AdmissionContext<'_>) -> Judged {
     let mut patch = Vec::new();
     let metadata = &review.object["metadata"];
     let text = |of: &str| metadata[of].as_str().unwrap_or_default();
@@ -82,7 +82,7 @@ pub(super) fn create(review: &Review, means: &Means<'_>) -> Judged {
 /// One that is to be changed. What is verified of it stays; those who may `assign`, and the requester where
 /// [`Changes::ByRequester`] holds, may change what is ordered, and it is verified anew, as of the moment in which the
 /// instance was made. What the broker has verified is let in as it is, from whoever it names.
-pub(super) fn update(review: &Review, means: &Means<'_>) -> Judged {
+pub(super) fn update(review: &Review, means: &AdmissionContext<'_>) -> Judged {
     let (metadata, old_metadata) = (&review.object["metadata"], &review.old["metadata"]);
     let name = old_metadata["name"].as_str().unwrap_or_default().to_owned();
     let (mut spec, old) = (review.object["spec"].clone(), &review.old["spec"]);
@@ -150,7 +150,12 @@ fn next_generation(review: &Review) -> i64 {
 
 /// Whether the broker has verified what is made, or changed, and who asks is who it names. A seal can be read: somebody
 /// else who brings one back would have done again, in another's name, what that one ordered once.
-fn is_ordered(review: &Review, name: &str, moment: (Timestamp, i64), means: &Means<'_>) -> bool {
+fn is_ordered(
+    review: &Review,
+    name: &str,
+    moment: (Timestamp, i64),
+    means: &AdmissionContext<'_>,
+) -> bool {
     let spec = &review.object["spec"];
     let said = review.object["metadata"]["annotations"][VERIFIED].as_str().unwrap_or_default();
     verified::is_ordered(said, &review.namespace, name, spec, moment, means.seal)

@@ -15,8 +15,8 @@
 
 mod answer;
 mod decide;
+mod identity;
 mod instance;
-mod naming;
 mod review;
 #[cfg(test)]
 mod tests;
@@ -32,7 +32,7 @@ use serde_json::Value;
 use tokio::sync::Semaphore;
 
 use self::answer::{Answer, UNANSWERED};
-use self::decide::{Assign, Judged, Means, judge};
+use self::decide::{AdmissionContext, Assign, Judged, judge};
 pub use self::review::Malformed;
 use self::review::{Review, uid_of};
 use super::names::{GROUP, Kind, VERSION};
@@ -165,7 +165,7 @@ impl Admission {
         match suffix() {
             Some(suffix) => {
                 let changes = self.changes;
-                judge(review, &Means { seal: &self.seal, now, suffix: &suffix, changes })
+                judge(review, &AdmissionContext { seal: &self.seal, now, suffix: &suffix, changes })
             }
             None => Judged::Answered(Answer::unanswered("there are no random numbers to be had")),
         }

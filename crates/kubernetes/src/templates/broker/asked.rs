@@ -30,7 +30,7 @@ pub(super) fn stay(request: &mut UpdateRequest, namespace: &str) -> Result<(), E
 
 /// Whose parameters they are to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Of {
+pub(super) enum ParameterSource {
     /// The template that the instance has, and keeps.
     Instance,
     /// The newer revision that is asked for.
@@ -41,15 +41,15 @@ pub(super) enum Of {
 ///
 /// # Errors
 /// Of all that are not, the first [`MOST`] by their paths; no value is told.
-pub(super) fn fit(of: Of, template: &Value, parameters: &Object) -> Result<(), Error> {
+pub(super) fn fit(of: ParameterSource, template: &Value, parameters: &Object) -> Result<(), Error> {
     let declared = || template["parameters"].as_array().into_iter().flatten();
     let wrong = |(name, value): (&String, &Value)| {
         let is_known = declared().any(|it| it["name"] == name.as_str());
         let words = match (is_known, of) {
             (true, _) if value.is_string() => return None,
             (true, _) => "has to be a string",
-            (false, Of::Newer) => "the template does not know it",
-            (false, Of::Instance) => {
+            (false, ParameterSource::Newer) => "the template does not know it",
+            (false, ParameterSource::Instance) => {
                 "the template that the instance has does not know it: ask for the newer one with maintenance_info"
             }
         };
@@ -142,23 +142,23 @@ mod tests {
         let template = json!({"parameters": [{"name": "A"}, {"name": "B"}]});
         let unknown = "the template that the instance has does not know it: ask for the newer one with maintenance_info";
         for (case, of, parameters, expected) in [
-            ("its own", Of::Instance, json!({"A": "1", "B": ""}), Ok(())),
-            ("none", Of::Instance, json!({}), Ok(())),
+            ("its own", ParameterSource::Instance, json!({"A": "1", "B": ""}), Ok(())),
+            ("none", ParameterSource::Instance, json!({}), Ok(())),
             (
                 "another's",
-                Of::Instance,
+                ParameterSource::Instance,
                 json!({"A": "1", "C": "hunter2"}),
                 Err(format!("parameters/C: {unknown}")),
             ),
             (
                 "another's beside the newer one",
-                Of::Newer,
+                ParameterSource::Newer,
                 json!({"C": "hunter2"}),
                 Err("parameters/C: the template does not know it".to_owned()),
             ),
             (
                 "several",
-                Of::Instance,
+                ParameterSource::Instance,
                 json!({"A": 1, "B": null, "c/~": ""}),
                 Err(format!(
                     "parameters/A: has to be a string; parameters/B: has to be a string; parameters/c~1~0: {unknown}"
@@ -174,7 +174,7 @@ mod tests {
         }
         let many: Object =
             (0..1000).map(|it| (format!("{it}{}", "x".repeat(999)), json!(1))).collect();
-        let said = fit(Of::Newer, &template, &many).unwrap_err().description;
+        let said = fit(ParameterSource::Newer, &template, &many).unwrap_err().description;
         assert!(said.len() < 20 * 200, "{}", said.len());
     }
 }

@@ -122,7 +122,7 @@ impl Front {
         let newer = newer.filter(|newer| newer.revision.version == asked.version);
         match (newer, &request.parameters) {
             (Some(newer), Some(given)) => {
-                asked::fit(asked::Of::Newer, &newer.document, given.expose())
+                asked::fit(asked::ParameterSource::Newer, &newer.document, given.expose())
             }
             _ => Ok(()),
         }
@@ -154,7 +154,7 @@ impl Front {
         match found {
             Some(found) => {
                 let template = &found.data["spec"]["template"];
-                asked::fit(asked::Of::Instance, template, parameters.expose())
+                asked::fit(asked::ParameterSource::Instance, template, parameters.expose())
             }
             None => Ok(()),
         }

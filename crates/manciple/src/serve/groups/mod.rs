@@ -31,7 +31,7 @@ use tower_service::Service;
 
 use super::adapters::Adapters;
 use super::cluster::Connected;
-use super::templates::Market;
+use super::templates::ServedTemplates;
 
 /// How often it is looked whether a group without a `Broker` has records still, and what failed is tried again.
 const LOOK: Duration = Duration::from_secs(5);
@@ -52,7 +52,7 @@ pub(crate) enum Serving {
     /// What is asked for under the name of a broker.
     Apart(Arc<Groups>),
     /// Templates, beside what else there is.
-    Templates(Market, Option<Box<Self>>),
+    Templates(ServedTemplates, Option<Box<Self>>),
 }
 
 impl Serving {

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::args::{ChangeArgs, RollbackArgs};
 use super::cluster::{Cluster, Written};
-use super::order::{self, Order};
+use super::order::{self, Desired};
 use super::revisions::choose;
 use super::wait::Waiter;
 use super::{diff, wait};
@@ -54,7 +54,7 @@ async fn there(cluster: &Cluster) -> Result<DynamicObject, Failure> {
 async fn carry_out(
     cluster: &Cluster,
     instance: &DynamicObject,
-    order: &Order,
+    order: &Desired,
 ) -> Result<(), Failure> {
     let secret = match order.has_values {
         true => Some(cluster.write_values(instance, &order.values).await?),
@@ -80,7 +80,7 @@ async fn carry_out(
 async fn write(
     cluster: &Cluster,
     instance: &DynamicObject,
-    order: &Order,
+    order: &Desired,
     secret: Option<&str>,
 ) -> Result<DynamicObject, Failure> {
     let secret = secret.map(|name| json!({ "name": name }));

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::args::DiffArgs;
 use super::cluster::Cluster;
-use super::order::{self, Order};
+use super::order::{self, Desired};
 use super::revisions::choose;
 use crate::cli::exit::Exit;
 use crate::cli::failure::Failure;
@@ -35,7 +35,7 @@ pub(super) async fn print(cluster: &Cluster, args: &DiffArgs) -> Result<(), Fail
 pub(super) async fn show(
     cluster: &Cluster,
     instance: &DynamicObject,
-    order: &Order,
+    order: &Desired,
 ) -> Result<(), Failure> {
     let revisions = cluster.revisions(instance).await?;
     let subject = cluster.subject();
@@ -43,7 +43,7 @@ pub(super) async fn show(
         return Err(Failure::missing(format!("nothing is recorded of {subject} yet"))
             .hint("it is not begun: is a controller running, and is its requester verified?"));
     };
-    let order = preview::Order { template: &order.template, values: &order.values };
+    let order = preview::Desired { template: &order.template, values: &order.values };
     let preview = preview::preview(&cluster.client, instance, recorded, order).await;
     let preview = preview.map_err(|error| failed(&subject, &error))?;
     let found: Vec<Told> =

@@ -10,7 +10,7 @@ use crate::cli::failure::Failure;
 use crate::template::{documents, given};
 
 /// A template, and values of its parameters.
-pub(super) struct Order {
+pub(super) struct Desired {
     pub(super) template: Value,
     pub(super) values: Values,
     /// Whether the values are others than those that the Secret of the instance has.
@@ -22,7 +22,7 @@ pub(super) async fn given(
     cluster: &Cluster,
     instance: &DynamicObject,
     args: &OrderArgs,
-) -> Result<Order, Failure> {
+) -> Result<Desired, Failure> {
     given::once(args.template.iter().chain(&args.values.files))?;
     let given = given::read(&[], &args.values, cluster.out).await?;
     let template = match &args.template {
@@ -39,11 +39,11 @@ pub(super) async fn given(
     let has_values = !given.is_empty();
     let mut values = cluster.values(instance).await?;
     values.extend(given);
-    Ok(Order { template, values, has_values })
+    Ok(Desired { template, values, has_values })
 }
 
 /// What a revision was made with, as a whole: but for what the template says itself.
-pub(super) fn recorded(spec: &Value, record: &Record) -> Order {
+pub(super) fn recorded(spec: &Value, record: &Record) -> Desired {
     let template = spec["template"].clone();
     let mut values = record.parameters.clone();
     values.retain(|name, value| {
@@ -53,7 +53,7 @@ pub(super) fn recorded(spec: &Value, record: &Record) -> Order {
         };
         !parameters(&template).any(|it| is_said(&it))
     });
-    Order { template: of_revision(template, record.revision), values, has_values: true }
+    Desired { template: of_revision(template, record.revision), values, has_values: true }
 }
 
 /// Of what is given that which the template knows.

@@ -1,8 +1,8 @@
 use super::*;
 
-fn order() -> Order {
+fn order() -> FollowOptions {
     let brief = Duration::from_millis(1);
-    Order {
+    FollowOptions {
         polling: Polling {
             first_interval: brief,
             max_interval: brief,
@@ -36,7 +36,7 @@ fn calls(double: &Double) -> Vec<String> {
 
 async fn provision(
     answers: Vec<Answer>,
-    order: &Order,
+    order: &FollowOptions,
 ) -> (Result<crate::ProvisionedBody, OrderError>, Vec<String>) {
     let double = Double::in_turn(answers).await;
     let settings =
@@ -140,7 +140,7 @@ async fn cleaning_up_is_bounded_and_ends_at_a_refusal() {
 
 #[tokio::test]
 async fn remains_stay_when_someone_wants_to_inspect_them() {
-    let order = Order { mitigation: None, ..order() };
+    let order = FollowOptions { mitigation: None, ..order() };
     let (result, calls) = provision(vec![Answer::raw(500, "")], &order).await;
     assert!(matches!(result.unwrap_err().mitigated, Mitigated::Declined));
     assert_eq!(calls, ["PUT"]);

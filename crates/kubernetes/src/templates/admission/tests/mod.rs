@@ -8,7 +8,7 @@ use ring::hmac;
 use serde_json::{Value, json};
 
 use super::Changes;
-use super::decide::{Judged, Means, judge};
+use super::decide::{AdmissionContext, Judged, judge};
 use super::review::Review;
 use crate::templates::names::{GROUP, Kind, VERIFIED};
 use crate::templates::resource::Instance;
@@ -41,7 +41,8 @@ fn came_where(changes: Changes, request: &Value) -> Came {
     });
     let review = Review::read(review.to_string().as_bytes()).unwrap();
     let key = key();
-    let means = Means { seal: &key, now: NOW.parse().unwrap(), suffix: "x7v2q", changes };
+    let means =
+        AdmissionContext { seal: &key, now: NOW.parse().unwrap(), suffix: "x7v2q", changes };
     let response =
         |answer: &super::answer::Answer| answer.document(&review.uid)["response"].clone();
     let came = match judge(&review, &means) {

@@ -1,8 +1,8 @@
 use serde_json::{Value, json};
 
 use super::{
-    Changes, Judged, Kind, Means, NOW, Review, came, create, instance, judge, kept, key, message,
-    patched, request, update,
+    AdmissionContext, Changes, Judged, Kind, NOW, Review, came, create, instance, judge, kept, key,
+    message, patched, request, update,
 };
 
 #[test]
@@ -195,7 +195,8 @@ fn what_is_not_read_is_refused_where_it_is_news() {
         let review = Review::read(text.as_bytes()).unwrap();
         let key = key();
         let changes = Changes::Refused;
-        let means = Means { seal: &key, now: NOW.parse().unwrap(), suffix: "x7v2q", changes };
+        let means =
+            AdmissionContext { seal: &key, now: NOW.parse().unwrap(), suffix: "x7v2q", changes };
         let Judged::Answered(answer) = judge(&review, &means) else { panic!("{name}") };
         let response = answer.document("42")["response"].clone();
         assert_eq!(response["status"]["message"].as_str(), expected, "{name}");

@@ -12,8 +12,8 @@ use crate::warnings::Warned;
 
 impl Table {
     /// What keeps the runs of one, at this time; and when there may be more to say of a kubelet that is silent.
-    pub(crate) fn trouble_of(&self, key: &Key, now: Timestamp) -> Trouble {
-        let mut trouble = Trouble::default();
+    pub(crate) fn obstacle_of(&self, key: &Key, now: Timestamp) -> Obstacle {
+        let mut trouble = Obstacle::default();
         let Some(entry) = self.entries.get(key) else { return trouble };
         let Some(resource) = entry.resource.as_ref() else { return trouble };
         for job in entry.jobs.values().filter(|job| resource.is_open(job.run)) {
@@ -71,14 +71,14 @@ const NO_SCHEDULER: &str = "no scheduler has said a word of it: none of its sche
 
 /// What keeps something.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Trouble {
+pub(crate) struct Obstacle {
     /// For people.
     pub(crate) words: Option<String>,
     /// When it is to be looked at again though nothing happens.
     pub(crate) again: Option<Timestamp>,
 }
 
-impl Trouble {
+impl Obstacle {
     /// It is to be looked at again after this second.
     fn look_again(&mut self, after: i64) {
         let again = Timestamp::from_second(after.saturating_add(1)).ok();
@@ -87,8 +87,8 @@ impl Trouble {
 }
 
 /// Of a pod, of which this was warned.
-fn of_pod(pod: &SeenPod, warned: Option<String>, now: i64) -> Trouble {
-    let mut trouble = Trouble::default();
+fn of_pod(pod: &SeenPod, warned: Option<String>, now: i64) -> Obstacle {
+    let mut trouble = Obstacle::default();
     if pod.silent {
         trouble.words = Some(nodes::silent(pod.node.as_deref()));
         return trouble;

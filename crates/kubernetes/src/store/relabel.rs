@@ -22,7 +22,7 @@ const LONGEST: Duration = Duration::from_secs(30);
 
 /// Those that are labelled now, as they were seen last.
 #[derive(Default)]
-pub(super) struct Sight(Mutex<BTreeMap<Key, Seen>>);
+pub(super) struct Relabelling(Mutex<BTreeMap<Key, Seen>>);
 
 /// A resource without labels.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,7 +31,7 @@ struct Seen {
     version: u64,
 }
 
-impl Sight {
+impl Relabelling {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Seen>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -114,7 +114,7 @@ mod tests {
     fn there_is_one_task_for_each_record_however_often_it_is_seen() {
         let [one, other] = ["i", "j"].map(|id| sample(id).key);
         let seen = |uid: &str, version| Seen { uid: uid.to_owned(), version };
-        let sight = Sight::default();
+        let sight = Relabelling::default();
         assert!(sight.note(&one, seen("a", 1)));
         assert!(!sight.note(&one, seen("a", 1)), "its task is under way");
         assert!(sight.note(&other, seen("b", 1)), "another has its own");

@@ -11,7 +11,7 @@ use crate::ports::{Clock, RunnerError, StoreError};
 
 /// What a task holds between looks.
 #[derive(Default)]
-pub(crate) struct Hands {
+pub(crate) struct TaskState {
     pub(crate) permit: Option<OwnedSemaphorePermit>,
     /// The last run whose start was refused, and how, until one is started or let go of.
     pub(crate) refused: Option<(RunName, RefusedStart)>,
@@ -28,7 +28,7 @@ pub(crate) struct Hands {
     pub(crate) behind: bool,
 }
 
-impl Hands {
+impl TaskState {
     /// How the start of this run was refused last.
     pub(crate) fn refused_start(&self, run: &RunName) -> Option<&RefusedStart> {
         self.refused.as_ref().filter(|(refused, _)| refused == run).map(|(_, how)| how)

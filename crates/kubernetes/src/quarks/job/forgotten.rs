@@ -9,8 +9,8 @@ use serde_json::json;
 use crate::calls::{CallError, call};
 use crate::quarks::Controller;
 use crate::quarks::api::key::Key;
+use crate::quarks::state::forgotten::{AGAIN, REMINDED, due};
 use crate::quarks::state::job::SeenJob;
-use crate::quarks::state::overdue::{AGAIN, REMINDED, due};
 use crate::text::Text;
 
 impl Controller {
