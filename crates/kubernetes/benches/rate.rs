@@ -22,7 +22,7 @@ use k8s_openapi::api::core::v1::{Namespace, Secret};
 use kube::Client;
 use kube::api::{Api, DeleteParams, PostParams};
 use kube::runtime::watcher::{Config, Event, watcher};
-use kubernetes::{Change, JobRunner, JobSettings, KubernetesStore, Settings};
+use kubernetes::{JobRunner, JobSettings, KubernetesStore, RecordChange, StoreSettings};
 use osb::jobs::contract::Capability;
 use osb::{Backend, Call, InstanceId, LastOperationQuery, OperationState, ProvisionRequest, Reply};
 use serde_json::json;
@@ -179,7 +179,7 @@ async fn provisions(engine: &Engine, prefix: &str, count: usize) -> (Duration, D
 }
 
 async fn engine(client: &Client) -> Engine {
-    let settings = Settings { namespace: NAMESPACE.to_owned(), broker: "rate".to_owned() };
+    let settings = StoreSettings { namespace: NAMESPACE.to_owned(), broker: "rate".to_owned() };
     let store = Arc::new(KubernetesStore::open(client.clone(), settings).await.unwrap());
     let jobs = JobSettings::new(NAMESPACE, "rate", "manciple.test/none:1", "manciple.test/none:1");
     let runner = JobRunner::open(client.clone(), jobs).await.unwrap();
@@ -200,7 +200,7 @@ async fn engine(client: &Client) -> Engine {
     engine.refresh_catalog().await.unwrap();
     let (mut changes, told) = (store.changes().unwrap(), engine.clone());
     tokio::spawn(async move {
-        while let Some(Change { key, busy, .. }) = changes.recv().await {
+        while let Some(RecordChange { key, busy, .. }) = changes.recv().await {
             told.heard_of(&key, busy);
         }
     });

@@ -15,7 +15,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::Client;
 use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kubernetes::resources::Kind;
-use kubernetes::{JobRunner, JobSettings, KubernetesStore, Settings, definitions, names};
+use kubernetes::{JobRunner, JobSettings, KubernetesStore, StoreSettings, definitions, names};
 use osb::ErrorKind;
 use serde_json::{Value, json};
 use testkit::plane::ControlPlane;
@@ -83,7 +83,7 @@ impl Town {
 }
 
 async fn open(client: &Client) -> Arc<KubernetesStore> {
-    let settings = Settings { namespace: PLACE.to_owned(), broker: BROKER.to_owned() };
+    let settings = StoreSettings { namespace: PLACE.to_owned(), broker: BROKER.to_owned() };
     Arc::new(KubernetesStore::open(client.clone(), settings).await.unwrap())
 }
 

@@ -18,7 +18,7 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, ResourceQuota, Secret};
 use kube::api::{Api, DeleteParams, DynamicObject, PostParams};
 use kubernetes::resources::Kind;
-use kubernetes::{JobRunner, KubernetesStore, Lead, Settings, names};
+use kubernetes::{JobRunner, KubernetesStore, Lead, StoreSettings, names};
 use serde_json::json;
 use support::jobs::Jobs;
 use support::{Cluster, proxied};
@@ -28,7 +28,8 @@ use testkit::random::Random;
 const BROKER: &str = "faults";
 
 async fn open(client: &kube::Client, cluster: &Cluster) -> KubernetesStore {
-    let settings = Settings { namespace: cluster.namespace.clone(), broker: BROKER.to_owned() };
+    let settings =
+        StoreSettings { namespace: cluster.namespace.clone(), broker: BROKER.to_owned() };
     KubernetesStore::open(client.clone(), settings).await.unwrap()
 }
 

@@ -16,7 +16,7 @@ use kube::api::{
     Api, DeleteParams, DynamicObject, ListParams, ObjectMeta, Patch, PatchParams, PostParams,
 };
 use kube::client::Body;
-use kubernetes::{KubernetesStore, Settings, names};
+use kubernetes::{KubernetesStore, StoreSettings, names};
 use osb::Sensitive;
 use serde_json::{Value, json};
 
@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(180);
 /// A broker of its own in a namespace that all share.
 struct Broker {
     client: kube::Client,
-    settings: Settings,
+    settings: StoreSettings,
 }
 
 #[async_trait]
@@ -45,7 +45,7 @@ async fn the_store_keeps_its_contract() {
     let count = AtomicU32::new(0);
     store_contract::run(|| Broker {
         client: cluster.client.clone(),
-        settings: Settings {
+        settings: StoreSettings {
             namespace: cluster.namespace.clone(),
             broker: format!("broker-{}", count.fetch_add(1, Ordering::Relaxed)),
         },
@@ -62,7 +62,7 @@ fn state(bytes: usize) -> Option<Sensitive<Value>> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_record_that_no_secret_holds_is_refused_and_what_killed_writers_left_makes_room() {
     let cluster = Cluster::new("store-large").await;
-    let settings = Settings { namespace: cluster.namespace.clone(), broker: "b".to_owned() };
+    let settings = StoreSettings { namespace: cluster.namespace.clone(), broker: "b".to_owned() };
     let store = KubernetesStore::open(cluster.client.clone(), settings).await.unwrap();
     let with = |state| {
         let mut record = sample("large");
@@ -139,7 +139,8 @@ async fn what_is_kept_for_a_write_that_comes_to_nothing_is_kept_once_however_oft
             }
         });
         let client = kube::Client::new(service, cluster.namespace.clone());
-        let settings = Settings { namespace: cluster.namespace.clone(), broker: name.to_owned() };
+        let settings =
+            StoreSettings { namespace: cluster.namespace.clone(), broker: name.to_owned() };
         let store = KubernetesStore::open(client, settings).await.unwrap();
         let with = |bytes| {
             let mut record = sample("i");
@@ -185,7 +186,7 @@ async fn what_is_kept_for_a_write_that_comes_to_nothing_is_kept_once_however_oft
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_made_outlives_a_secret_of_a_former_life_that_is_about_to_be_collected() {
     let cluster = Cluster::new("store-again").await;
-    let settings = Settings { namespace: cluster.namespace.clone(), broker: "b".to_owned() };
+    let settings = StoreSettings { namespace: cluster.namespace.clone(), broker: "b".to_owned() };
     let open = async || KubernetesStore::open(cluster.client.clone(), settings.clone()).await;
     let store = open().await.unwrap();
     // Ordered with nothing that is confidential.
@@ -245,7 +246,7 @@ async fn kept(store: &KubernetesStore, resources: &Api<DynamicObject>, id: &str)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_people_do_to_resources_is_not_done_to_what_they_do_not_name() {
     let cluster = Cluster::new("store-people").await;
-    let settings = Settings { namespace: cluster.namespace.clone(), broker: "b".to_owned() };
+    let settings = StoreSettings { namespace: cluster.namespace.clone(), broker: "b".to_owned() };
     let store = KubernetesStore::open(cluster.client.clone(), settings).await.unwrap();
     let resources = instances(&cluster);
 
@@ -310,7 +311,7 @@ async fn what_people_do_to_resources_is_not_done_to_what_they_do_not_name() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn in_a_namespace_that_is_deleted_what_is_over_goes_without_a_tombstone() {
     let cluster = Cluster::new("store-goes").await;
-    let settings = Settings { namespace: cluster.namespace.clone(), broker: "b".to_owned() };
+    let settings = StoreSettings { namespace: cluster.namespace.clone(), broker: "b".to_owned() };
     let store = KubernetesStore::open(cluster.client.clone(), settings).await.unwrap();
     let resources = instances(&cluster);
     let name = kept(&store, &resources, "i").await;
@@ -338,7 +339,7 @@ async fn in_a_namespace_that_is_deleted_what_is_over_goes_without_a_tombstone() 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn labels_that_were_taken_away_while_nobody_watched_are_put_back() {
     let cluster = Cluster::new("store-bare").await;
-    let settings = Settings { namespace: cluster.namespace.clone(), broker: "b".to_owned() };
+    let settings = StoreSettings { namespace: cluster.namespace.clone(), broker: "b".to_owned() };
     let open = async || KubernetesStore::open(cluster.client.clone(), settings.clone()).await;
     let resources = instances(&cluster);
     let store = open().await.unwrap();
@@ -366,7 +367,7 @@ async fn labels_that_were_taken_away_while_nobody_watched_are_put_back() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn secrets_of_dashboard_clients_are_in_the_secret_of_the_catalog_alone() {
     let cluster = Cluster::new("store-catalog").await;
-    let settings = Settings { namespace: cluster.namespace.clone(), broker: "b".to_owned() };
+    let settings = StoreSettings { namespace: cluster.namespace.clone(), broker: "b".to_owned() };
     let open = async || KubernetesStore::open(cluster.client.clone(), settings.clone()).await;
     let (store, other) = (open().await.unwrap(), open().await.unwrap());
     let with = |client: Value| json!({"services": [{"id": "s", "dashboard_client": client}]});

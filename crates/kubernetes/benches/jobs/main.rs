@@ -24,7 +24,7 @@ use futures_util::{StreamExt, pin_mut};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::api::{Api, DeleteParams, ListParams, PostParams, WatchEvent, WatchParams};
-use kubernetes::{Change, Delivery, JobRunner, JobSettings, KubernetesStore, Settings};
+use kubernetes::{Delivery, JobRunner, JobSettings, KubernetesStore, RecordChange, StoreSettings};
 use osb::{Backend, Call, InstanceId, LastOperationQuery, OperationState, ProvisionRequest, Reply};
 use serde_json::json;
 
@@ -207,7 +207,8 @@ async fn engine(cluster: &Cluster, ledger: &Path) -> Engine {
     .unwrap();
     let config_maps: Api<ConfigMap> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
     config_maps.create(&PostParams::default(), &script).await.unwrap();
-    let settings = Settings { namespace: cluster.namespace.clone(), broker: "bench".to_owned() };
+    let settings =
+        StoreSettings { namespace: cluster.namespace.clone(), broker: "bench".to_owned() };
     let store = KubernetesStore::open(cluster.client.clone(), settings).await.unwrap();
     let mut changes = store.changes().unwrap();
     let image = testkit::cluster::SHELL_IMAGE;
@@ -240,7 +241,7 @@ async fn engine(cluster: &Cluster, ledger: &Path) -> Engine {
     engine.refresh_catalog().await.unwrap();
     let told = engine.clone();
     tokio::spawn(async move {
-        while let Some(Change { key, busy, .. }) = changes.recv().await {
+        while let Some(RecordChange { key, busy, .. }) = changes.recv().await {
             told.heard_of(&key, busy);
         }
     });
