@@ -1,6 +1,6 @@
-//! What a machine or a cluster provides: a [`Store`], a [`Runner`], a [`Clock`].
+//! The ports of the engine: a [`Store`], a [`Runner`] and a [`Clock`], which a machine or a cluster provides.
 //!
-//! Each has one contract suite in [`crate::testing`] that every adapter passes unchanged; an adapter
+//! Each port has one contract suite in [`crate::testing`] that every adapter passes unchanged; an adapter
 //! that needs a special case in the engine is a defect of the port.
 
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::names::RunName;
 use crate::record::{Key, Reason, Record, Timestamp};
 
-/// A record's version: changes with every write, never comes back, even over a removal.
+/// The version of a record: it changes with every write and never comes back, even after a removal.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Version(pub String);
 
@@ -24,11 +24,11 @@ pub struct Version(pub String);
 pub struct Stored {
     /// The record.
     pub record: Arc<Record>,
-    /// For the write that follows from it.
+    /// The version that was read, which the write that follows from it expects.
     pub version: Version,
 }
 
-/// What records are of.
+/// The two kinds of records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Service instances.
@@ -52,7 +52,7 @@ pub enum Filter {
 }
 
 impl Filter {
-    /// Whether a query with this filter has such a record.
+    /// Whether a query with this filter returns the record.
     pub fn has(self, record: &Record) -> bool {
         match self {
             Self::All => true,
@@ -63,42 +63,42 @@ impl Filter {
     }
 }
 
-/// A page of records, in the order of their keys.
+/// A query for one page of records, in the order of their keys.
 #[derive(Debug, Clone)]
 pub struct Query {
     /// Instances or bindings.
     pub kind: Kind,
-    /// Only of this instance. If it has more than `limit`, a page after no key may have any of them.
+    /// Only records of this instance. If it has more than `limit`, a page without `after` may hold any of them.
     pub instance: Option<InstanceId>,
-    /// Only these.
+    /// Only records that pass this filter.
     pub filter: Filter,
-    /// Only after this key.
+    /// Only records behind this key.
     pub after: Option<Key>,
-    /// At most so many.
+    /// The most records that the page holds.
     pub limit: usize,
 }
 
-/// Why the store did not do what it was asked.
+/// An error of the store; each variant says what became of a write.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// Somebody else wrote the record first: read again and decide again.
+    /// Somebody else wrote the record first, so nothing was written: the engine reads and decides again.
     #[error("the record was written by somebody else in the meantime")]
     Conflict,
-    /// What is left of a former life of the record is held by somebody else, who has to let go of it first; nothing was
-    /// written. Says by whom.
+    /// A deleted record of the same key is not wholly gone yet, because somebody else, who is named, still holds what
+    /// is left of it. Nothing was written; a platform is told to come again.
     #[error("what is left of it is held by others: {0}")]
     Held(String),
-    /// Too many writes wait; nothing was written. Come again.
+    /// Too many writes are waiting; nothing was written. The same call may succeed later.
     #[error("too many writes are waiting")]
     Overloaded,
     /// The record, or the catalog, is larger than the store keeps; nothing was written.
     #[error("it is too large to be kept: {0}")]
     TooLarge(String),
-    /// The store cannot be written or read (disk full, I/O error). Whether a write took effect is
-    /// not known.
+    /// The store cannot be written or read (disk full, I/O error, no answer). Whether a write took effect is
+    /// not known: the engine reads the record again before it decides anew.
     #[error("the store is not available: {0}")]
     Unavailable(String),
-    /// A record is there but cannot be read: tampered with, damaged, or of another key.
+    /// A record is there but cannot be read: it was tampered with, is damaged, or was sealed with another key.
     #[error("{key} cannot be read: {why}")]
     Unreadable {
         /// Which.
@@ -109,8 +109,8 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// The same, where something was recorded before: a server that has too much to do has recorded nothing otherwise, and
-    /// platforms do not look after what they were refused so.
+    /// This error as it is reported after an earlier write of the same request took effect: [`Self::Overloaded`], which
+    /// promises that nothing was recorded, becomes [`Self::Unavailable`]. Platforms clean up nothing after the former.
     #[must_use]
     pub fn of_what_is_recorded(self) -> Self {
         match self {
@@ -125,7 +125,7 @@ impl StoreError {
 pub struct Unreadable {
     /// Which.
     pub key: Key,
-    /// Why; nothing of what it holds.
+    /// Why, without anything of the record's content.
     pub why: String,
 }
 
@@ -135,11 +135,11 @@ impl From<Unreadable> for StoreError {
     }
 }
 
-/// A record of a page.
+/// One record of a page, or why it cannot be read.
 pub type Scanned = Result<Stored, Unreadable>;
 
 impl Stored {
-    /// Its key, whether it can be read or not.
+    /// The key of a scanned record, whether the record can be read or not.
     pub fn key_of(scanned: &Scanned) -> &Key {
         match scanned {
             Ok(stored) => &stored.record.key,
@@ -148,44 +148,55 @@ impl Stored {
     }
 }
 
-/// Keeps records.
+/// The port that keeps records and the last good catalog.
 ///
 /// A write that returned `Ok` survives `kill -9` and power loss. Reads see every write that returned
 /// before they began, and never wait for a writer.
+///
+/// An error ends one look of the engine, never an operation, but for [`StoreError::TooLarge`]: an operation in progress
+/// is looked at again, 5 s after [`StoreError::Unreadable`], otherwise after 0.5 s, twice as long each time up to 8 s.
+/// A request is refused: 422 for [`StoreError::Conflict`] (after 32 rounds) and [`StoreError::Held`], 429 for
+/// [`StoreError::Overloaded`], 413 for [`StoreError::TooLarge`], 503 for [`StoreError::Unavailable`], else 500.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
     /// Reads a record; `None`: there is none.
     ///
     /// # Errors
-    /// [`StoreError::Unreadable`] if it cannot be read, [`StoreError::Unavailable`] if the store cannot be.
+    /// [`StoreError::Unreadable`] if the record cannot be read, [`StoreError::Unavailable`] if the store cannot be.
+    /// Only `Ok(None)` says that there is no record.
     async fn read(&self, key: &Key) -> Result<Option<Stored>, StoreError>;
 
-    /// What is known of a record without asking anybody: never behind what this process wrote or read,
-    /// but maybe behind what others wrote, if the store [lags](Self::lags). `None` also if nothing is
-    /// known.
+    /// Reads a record as this process knows it: never older than what this process wrote or read last, but maybe older
+    /// than what others wrote, if the store [lags](Self::lags). `None` also if nothing is known of it.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
     async fn glance(&self, key: &Key) -> Result<Option<Stored>, StoreError> {
         self.read(key).await
     }
 
-    /// The same without what is confidential: it may lack parameters, context, credentials and state. How an operation
-    /// stands is in it, so nothing is to be read for who asks after that.
+    /// Does as [`Self::glance`], but the record may lack what is confidential: parameters, context, credentials and
+    /// state. It says how the operation stands, so that a poll of `last_operation` needs no further read.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
     async fn glance_public(&self, key: &Key) -> Result<Option<Stored>, StoreError> {
         self.glance(key).await
     }
 
-    /// A record that is at hand, as it is: nothing is read for it, and nobody is asked. `None`: it is not
-    /// at hand, or there is none; a write that expects none finds out which.
+    /// The current record, if the store has it in memory: nothing is read for it. `None`: it is not in memory, or there
+    /// is none; a write that expects no record finds out which.
     fn recall(&self, _: &Key) -> Option<Stored> {
         None
     }
 
-    /// Whether a record has an operation in progress, for all that is known without reading anything, as of a
-    /// [glance](Self::glance); `None`: a glance will tell.
+    /// Whether a record has an operation in progress, as a [glance](Self::glance) would say, if the store knows that
+    /// without reading anything; `None`: a glance has to tell.
     fn is_busy(&self, _: &Key) -> Option<bool> {
         None
     }
 
-    /// Whether a glance may see less than a read.
+    /// Whether a [glance](Self::glance) may return an older record than a [read](Self::read).
     fn lags(&self) -> bool {
         false
     }
@@ -193,9 +204,10 @@ pub trait Store: Send + Sync + 'static {
     /// Writes a record if it is still of the `expected` version (`None`: if there is none).
     ///
     /// # Errors
-    /// [`StoreError::Conflict`] if it is not; nothing is written then. [`StoreError::Held`] if it is, and a record that was
-    /// deleted cannot be followed by another yet. [`StoreError::TooLarge`] and [`StoreError::Overloaded`]: nothing is
-    /// written. [`StoreError::Unavailable`]: it may be.
+    /// [`StoreError::Conflict`] if it is not, [`StoreError::Held`] if it is, but the record was deleted and cannot be
+    /// followed by another yet, [`StoreError::TooLarge`] and [`StoreError::Overloaded`]: nothing is written. After
+    /// [`StoreError::TooLarge`] the engine writes a smaller record, in which the operation has failed if need be.
+    /// [`StoreError::Unavailable`]: it may be written.
     async fn write(
         &self,
         record: Arc<Record>,
@@ -205,41 +217,56 @@ pub trait Store: Send + Sync + 'static {
     /// Removes a record if it is still of the `expected` version. Survives a crash as a write does.
     ///
     /// # Errors
-    /// [`StoreError::Conflict`] if it is not, or there is none, and [`StoreError::Overloaded`]: nothing is removed then.
-    /// [`StoreError::Unavailable`]: it may be.
+    /// [`StoreError::Conflict`] if it is not, or there is none, and [`StoreError::Overloaded`]: nothing is removed
+    /// then. [`StoreError::Unavailable`]: it may be removed. The next sweep, after 10 minutes, tries again in any case.
     async fn remove(&self, key: &Key, expected: &Version) -> Result<(), StoreError>;
 
-    /// A page of records, each whole or why it cannot be read. Fewer than the query's limit only where no more follow,
-    /// whatever is removed meanwhile; each [passes](Filter::has) as it was read.
+    /// Returns a page of records, each whole, or why it cannot be read. The page is shorter than the query's limit only
+    /// if no more records follow, whatever is removed meanwhile; each record [passes](Filter::has) as it was read.
     ///
     /// # Errors
-    /// [`StoreError::Unavailable`] if the store cannot be read, [`StoreError::Unreadable`] if nobody can say which record
-    /// something is of: without it none of the others can be taken for all.
+    /// [`StoreError::Unavailable`] if the store cannot be read, [`StoreError::Unreadable`] if something is there of
+    /// which nobody can say which record it is: a page without it could not be taken for complete. A single record that
+    /// cannot be read is no error, but an item of the page.
     async fn scan(&self, query: &Query) -> Result<Vec<Scanned>, StoreError>;
 
-    /// Removes a record that cannot be read, which nothing else can remove: nobody knows its version.
+    /// Removes a record that cannot be read, for an operator: nobody knows its version, so nothing else can remove it.
     ///
     /// # Errors
-    /// [`StoreError::Conflict`] if there is no such record or it can be read. [`StoreError::Unavailable`]: it may be removed.
+    /// [`StoreError::Conflict`] if there is no such record or it can be read, and [`StoreError::Overloaded`]: nothing
+    /// is removed then. [`StoreError::Unavailable`]: it may be removed.
     async fn discard(&self, key: &Key) -> Result<(), StoreError>;
 
-    /// The keys of all records with an operation in progress: what a start has to look after.
+    /// The keys of all records with an operation in progress, which a process takes up when it starts.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`] if the store cannot say which: no operation is taken up then.
     async fn busy(&self) -> Result<Vec<Key>, StoreError>;
 
     /// Every plan that a live record has, once.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`] if the store cannot say which: a new catalog is not put in force then, and the one
+    /// before stays.
     async fn plans_in_use(&self) -> Result<Vec<(ServiceId, PlanId)>, StoreError>;
 
-    /// The last good catalog, as it was saved.
+    /// The last good catalog, as it was saved; `None`: none was saved.
+    ///
+    /// # Errors
+    /// [`StoreError::Unreadable`] if it is damaged: the engine goes on without it, and saves the next answer of the
+    /// broker over it. [`StoreError::Unavailable`] if the store cannot be read: a new catalog is not put in force then.
     async fn catalog(&self) -> Result<Option<Value>, StoreError>;
 
     /// Saves the last good catalog.
     ///
     /// # Errors
-    /// [`StoreError::TooLarge`] if it is larger than is kept; the one before stays.
+    /// [`StoreError::TooLarge`] if it is larger than is kept, and [`StoreError::Overloaded`]: the one before stays.
+    /// After the former the engine tries without the plans that have left the catalog. [`StoreError::Unavailable`]: it
+    /// may be saved. A catalog that was not saved is not put in force; the next refresh tries again.
     async fn save_catalog(&self, catalog: &Value) -> Result<(), StoreError>;
 
-    /// Resolves once for each catalog that another process has saved, or for several of them at once, unless it was
-    /// read by now; never where there is but one process. To be dropped loses none.
+    /// Waits for a catalog that another process has saved and this one has not read. It resolves once for each, or for
+    /// several at once, and never where there is only one process. Dropping the future loses no change.
     async fn catalog_changed(&self) {
         std::future::pending::<()>().await;
     }
@@ -248,34 +275,34 @@ pub trait Store: Send + Sync + 'static {
 /// A run to be started.
 #[derive(Debug, Clone)]
 pub struct Run {
-    /// Its name: starting it twice is starting it once.
+    /// The name of the run: two starts of one name start it once.
     pub name: RunName,
     /// What to do.
     pub work: Work,
-    /// After this it is ended, whether or not anybody watches.
+    /// How long the run may take; after this the runner ends it, whether or not anybody watches.
     pub timeout: Duration,
-    /// The extensions of the contract that are in force for it.
+    /// The extensions of the jobs contract that are in force for the run.
     pub capabilities: Vec<Capability>,
-    /// The binding that is to be removed: its broker is not given it, but may well print it.
+    /// The binding that the run removes, so that it can be redacted: the broker is not given it, but may well print it.
     pub removes: Option<Box<osb::BindingBody>>,
 }
 
-/// What is known of a run.
+/// The state of a run, as far as it is known.
 #[derive(Debug, Clone, PartialEq)]
 #[allow(clippy::large_enum_variant, reason = "one at a time, and gone at the next step")]
 pub enum RunState {
     /// There is no such run.
     Absent,
-    /// It goes on.
+    /// The run is alive.
     Running {
-        /// How far it is, if that is known; empty if there is nothing to tell, whatever was told before.
+        /// What the broker says of its progress, if that is known; empty: it says nothing any more.
         progress: Option<String>,
     },
-    /// It ended; its result is kept until it is released.
+    /// The run has ended; its result is kept until it is released.
     Finished(Result<Output, RunFailure>),
-    /// It was started, is not running, and left no result.
+    /// The run was started, is not alive, and left no result.
     Lost {
-        /// What is known of it, redacted.
+        /// What is known of its end, redacted.
         why: String,
     },
 }
@@ -283,17 +310,18 @@ pub enum RunState {
 /// How a run failed.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct RunFailure {
-    /// In one word.
+    /// The reason, in one word.
     pub reason: Reason,
     /// What to tell people, with the redacted tail of the log.
     pub failure: Failure,
-    /// What it left for later operations all the same: what is to be removed may be found by it alone.
+    /// The state that the run left for later operations although it failed: it may be all that says what is to be
+    /// removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<Sensitive<Value>>,
 }
 
 impl RunFailure {
-    /// One that left nothing.
+    /// A failure that left no state.
     pub fn new(reason: Reason, failure: Failure) -> Self {
         Self { reason, failure, state: None }
     }
@@ -302,43 +330,47 @@ impl RunFailure {
 /// Why a run was not started.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// For now: no process or memory to be had. Nothing was started; may be tried again.
+    /// The start failed for now: no process or memory to be had, or no answer. The engine observes the run, which may
+    /// have been started if nobody heard the answer, and tries again after a pause; the operation fails after 8 in a
+    /// row.
     #[error("{0}")]
     Transient(String),
-    /// It is not known yet how: who starts it has just begun to lead, and still reads what there is. Nothing was
-    /// refused, so an operation waits for as long as that lasts, and fails of it never.
+    /// The runner is not ready to start runs: its process has just begun to lead and still reads what there is, or may
+    /// not lead any more. The engine tries again for as long as that lasts; no operation fails because of it.
     #[error("{0}")]
     Unready(String),
-    /// It will not work until somebody mends it: no such executable, not executable.
+    /// The start cannot succeed until somebody mends something: no such executable, not executable. Nothing was
+    /// started, and the operation fails at once.
     #[error("{0}")]
     Permanent(String),
 }
 
-/// The runner itself failed.
+/// An error of the runner itself: it says nothing about the run.
 #[derive(Debug, thiserror::Error)]
 #[error("the runner is not available: {0}")]
 pub struct RunnerError(pub String);
 
-/// What a broker offers and can do.
+/// A broker's offer: its catalog, and the extensions of the jobs contract that it declares.
 #[derive(Debug, Clone, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Offer {
-    /// The catalog, without keys that are meant for us.
+    /// The catalog, without the keys in it that are meant for this program rather than for platforms.
     pub catalog: Value,
-    /// The extensions it declares.
+    /// The extensions that the broker declares.
     pub capabilities: Vec<Capability>,
-    /// Those of a single service, where several brokers are offered as one; of any other service the above.
+    /// The extensions of single services, where several brokers are offered as one; any other service has
+    /// `capabilities`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub of_service: BTreeMap<ServiceId, Vec<Capability>>,
 }
 
 impl Offer {
-    /// What the broker of a service can do.
+    /// The extensions that the broker of a service declares.
     pub fn of(&self, service: &ServiceId) -> &[Capability] {
         declared(&self.capabilities, &self.of_service, service)
     }
 }
 
-/// What is declared of a service: of it alone, or else of all.
+/// The extensions declared for a service: those of the service alone, or else those of all.
 pub(crate) fn declared<'o>(
     of_all: &'o [Capability],
     of_service: &'o BTreeMap<ServiceId, Vec<Capability>>,
@@ -347,74 +379,107 @@ pub(crate) fn declared<'o>(
     of_service.get(service).map_or(of_all, Vec::as_slice)
 }
 
-/// Runs brokers.
+/// The port that runs brokers: each run is one call of a broker for one attempt or one question.
+///
+/// An error of a method says nothing about the run, and no operation fails of a [`RunnerError`]: its record is looked
+/// at again after 0.5 s, twice as long each time up to 8 s.
 #[async_trait]
 pub trait Runner: Send + Sync + 'static {
-    /// Starts a run; `Ok` too if it exists already, whatever has become of it. Once `Ok`, the run's
-    /// existence survives a crash, unless runs are [forgotten](Self::forgets): it is never [`RunState::Absent`] again
-    /// until it is released.
+    /// Starts a run; `Ok` too if it exists already, whatever has become of it. Once `Ok`, the run's existence survives
+    /// a crash, unless runs are [forgotten](Self::forgets): it is never [`RunState::Absent`] again until it is
+    /// released.
+    ///
+    /// # Errors
+    /// [`StartError::Permanent`]: nothing was started, and the operation fails at once. [`StartError::Transient`] and
+    /// [`StartError::Unready`]: it is observed and started again after a pause; after 8 of the former in a row it
+    /// fails. A question after external work fails no operation: it is put off.
     async fn start(&self, run: &Run) -> Result<(), StartError>;
 
-    /// How a run is now. May do what keeps it going or ends it, and may be called at any time.
+    /// The state of a run now. The call may do what keeps the run going or ends it, and may be made at any time.
+    ///
+    /// # Errors
+    /// If the state cannot be told: only [`RunState::Absent`] and [`RunState::Lost`] say that a run is gone.
     async fn observe(&self, name: &RunName) -> Result<RunState, RunnerError>;
 
-    /// As [`Self::observe`], but does not look for a run that this process has not heard of: one that another process
-    /// started may be absent.
+    /// Does as [`Self::observe`], but does not look for a run that this process has not heard of: a run that another
+    /// process started may be [`RunState::Absent`].
+    ///
+    /// # Errors
+    /// As [`Self::observe`].
     async fn glance(&self, name: &RunName) -> Result<RunState, RunnerError> {
         self.observe(name).await
     }
 
-    /// Waits until [`Self::observe`] may say something new. May return without reason; never waits
+    /// Waits until [`Self::observe`] may say something new. It may return without reason, and never waits
     /// for longer than a few seconds.
     async fn changed(&self, name: &RunName);
 
-    /// Asks a run to end: politely, then not. It is over when [`Self::observe`] says so. `Ok` if
+    /// Asks a run to end, then ends it by force if it does not. It is over when [`Self::observe`] says so. `Ok` if
     /// there is no such run.
+    ///
+    /// # Errors
+    /// If the run could not be told: it may have been, and the engine asks again at its next look.
     async fn cancel(&self, name: &RunName) -> Result<(), RunnerError>;
 
-    /// Forgets a run and its result; its log is kept for inspection. Ends it if it is alive.
+    /// Forgets a run and its result, after ending it if it is alive; its log is kept for inspection.
+    ///
+    /// # Errors
+    /// If the run may still be there, or alive. What the run brought is recorded by then; a sweep, each 10 minutes,
+    /// releases what [`Self::unreleased`] names.
     async fn release(&self, name: &RunName) -> Result<(), RunnerError>;
 
     /// Every run that was started and not released, with the record that it is for.
+    ///
+    /// # Errors
+    /// If the runs cannot be listed: the sweep releases nothing this time.
+    ///
+    /// # Errors
+    /// If the runs cannot be listed: the sweep releases nothing this time.
     async fn unreleased(&self) -> Result<Vec<(RunName, Key)>, RunnerError>;
 
-    /// Whether a run that [`Self::unreleased`] does not name may have left something all the same, which its release
-    /// removes.
+    /// Whether a run that [`Self::unreleased`] does not name may have left something that its release removes.
     fn hides_leftovers(&self) -> bool {
         false
     }
 
-    /// Whether a run ends with the process that started it, and is unknown to any other: one that is absent may have
-    /// done its work then.
+    /// Whether runs end with the process that started them and are unknown to any other. An absent run may then have
+    /// done its work in a process that is gone.
     fn forgets(&self) -> bool {
         false
     }
 
-    /// The redacted log of a run, released or not.
+    /// The redacted log of a run, released or not; `None`: there is none, or it is not kept any more.
+    ///
+    /// # Errors
+    /// If the log cannot be read: the operator who asked is answered 503.
     async fn log(&self, name: &RunName) -> Result<Option<String>, RunnerError>;
 
-    /// Asks the broker what it offers.
+    /// Asks the broker for its offer.
+    ///
+    /// # Errors
+    /// If the broker could not be asked, failed, or printed no catalog: the catalog in force stays, and the broker is
+    /// asked again after a pause.
     async fn offer(&self) -> Result<Offer, RunFailure>;
 }
 
-/// Tells the time.
+/// The port that tells the time.
 #[async_trait]
 pub trait Clock: Send + Sync + 'static {
-    /// Now. May jump. Backoffs and expiry depend on it, and the names of runs on its not going back by more than the time
-    /// for which a tombstone is kept: after that nobody knows which were given.
+    /// The time now; it may jump. Pauses and expiry depend on it. It must not go back by more than the time for which a
+    /// tombstone is kept: after that nobody knows which names of runs were given, and they could come back.
     fn now(&self) -> Timestamp;
 
-    /// Waits, at least so long; ends when it is dropped.
+    /// Waits for at least `duration`; dropping the future ends the wait.
     async fn sleep(&self, duration: Duration);
 }
 
-/// What is told of operations: metrics and logs.
+/// A listener that is told of operations, for metrics and logs.
 pub trait Observer: Send + Sync + 'static {
-    /// An operation ended; the record holds it.
+    /// Called when an operation has ended; the record holds it.
     fn ended(&self, record: &Record);
 
-    /// An operation does not get on; what is [said](crate::record::Operation::said) of it tells why, in other words than
-    /// before. Not what a broker says of its own progress.
+    /// Called when an operation does not get on, each time the [reason](crate::record::Operation::said) changes; not
+    /// for what a broker says of its own progress.
     fn stuck(&self, record: &Record) {
         let _ = record;
     }

@@ -1,4 +1,4 @@
-//! What the HTTP server asks of whoever keeps the state.
+//! The [`Backend`]: the interface between the HTTP server and whoever keeps the state.
 //!
 //! The server has already refused what can be refused without state: 401, 412, every 400,
 //! `AsyncRequired` and `MaintenanceInfoConflict`. What a `Backend` decides is, in this order: 404, 410,
@@ -17,37 +17,41 @@ use crate::model::{
     UnbindRequest, UpdateRequest,
 };
 
-/// What accompanies every request.
+/// The parts of a request that accompany every request, whatever its body.
 #[derive(Debug, Clone, Default)]
 pub struct Call {
     /// `accepts_incomplete=true` was given.
     pub accepts_incomplete: bool,
-    /// Who asked the platform.
+    /// The user who asked the platform.
     pub originating_identity: Option<OriginatingIdentity>,
     /// `X-Broker-API-Request-Identity`, for logs.
     pub request_identity: Option<String>,
 }
 
-/// How a request that changes something was answered.
+/// The successful answer to a request that changes something.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reply<T> {
-    /// 201: made by this request, which waited for it.
+    /// 201: the instance or binding was made by this request, which waited for it.
     Created(T),
-    /// 200: as it is already, or changed by this request, which waited for it.
+    /// 200: the resource is already as asked for, or was changed or removed by this request, which waited for it.
     Done(T),
-    /// 202: recorded durably; in progress.
+    /// 202: the operation is recorded durably and in progress.
     Accepted {
         /// The token for `last_operation`.
         operation: String,
-        /// What is known already (`dashboard_url`). Bindings send nothing of it.
+        /// The body as far as it is known already (`dashboard_url`). Bindings send nothing of it.
         body: T,
     },
 }
 
-/// Whoever keeps the state: the engine, or a test's double.
+/// The keeper of the state: the engine, or a test's double.
 ///
 /// Every 2xx of these methods is durable before it is returned. A future that is dropped (the
 /// client hung up) leaves nothing half done: the server runs them to their end regardless.
+///
+/// An error is sent as its [`ErrorKind`](crate::error::ErrorKind) says. Most platforms delete what they ordered after a
+/// 5xx, and never after a 4xx: so a kind with a 4xx must mean that nothing was made. Any method may say
+/// `TooManyRequests` or `PayloadTooLarge` (nothing was recorded), `Unavailable` (it may have been) and `Internal`.
 #[async_trait]
 pub trait Backend: Send + Sync + 'static {
     /// The catalog served now; `None` until the first one was read (the server answers 503).
@@ -57,7 +61,12 @@ pub trait Backend: Send + Sync + 'static {
     /// `None` when it has left the catalog or is not in the request.
     fn requires_async(&self, action: Action, plan: Option<&PlanEntry>) -> bool;
 
-    /// Section "Provisioning".
+    /// Provisions an instance: section "Provisioning".
+    ///
+    /// # Errors
+    /// `Conflict`, `ConcurrencyError` and `BadRequest`: nothing was recorded. A held operation that failed is a 4xx if
+    /// nothing was made, else `Internal`; `Timeout` if it did not end in time: it is then being undone by a
+    /// deprovision.
     async fn provision(
         &self,
         call: &Call,
@@ -65,8 +74,13 @@ pub trait Backend: Send + Sync + 'static {
         request: ProvisionRequest,
     ) -> Result<Reply<ProvisionedBody>, Error>;
 
-    /// Section "Updating a Service Instance". Refuses too what needs the instance's plan: parameters
-    /// that violate its schema, a plan that may not be changed.
+    /// Updates an instance: section "Updating a Service Instance". Refuses too what needs the instance's plan:
+    /// parameters that violate its schema, a plan that may not be changed.
+    ///
+    /// # Errors
+    /// `NotFound`, `BadRequest`, `MaintenanceInfoConflict`, `Unprocessable` and `ConcurrencyError`: nothing was
+    /// recorded, or a held update failed before it changed anything. `Timeout`: a held update did not end in time, and
+    /// goes on.
     async fn update(
         &self,
         call: &Call,
@@ -74,7 +88,11 @@ pub trait Backend: Send + Sync + 'static {
         request: UpdateRequest,
     ) -> Result<Reply<ProvisionedBody>, Error>;
 
-    /// Section "Deprovisioning".
+    /// Deprovisions an instance: section "Deprovisioning".
+    ///
+    /// # Errors
+    /// `Gone` if there is no such instance. `BadRequest`, `ConcurrencyError` and `Unprocessable` (it has bindings):
+    /// nothing was removed. `Timeout`: a held deprovision did not end in time, and goes on.
     async fn deprovision(
         &self,
         call: &Call,
@@ -82,10 +100,18 @@ pub trait Backend: Send + Sync + 'static {
         request: DeprovisionRequest,
     ) -> Result<Reply<()>, Error>;
 
-    /// Section "Fetching a Service Instance".
+    /// Fetches an instance: section "Fetching a Service Instance".
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such instance, or it is not made yet; `ConcurrencyError` while it is changed or
+    /// removed.
     async fn instance(&self, call: &Call, instance: &InstanceId) -> Result<InstanceView, Error>;
 
-    /// Section "Polling Last Operation for Service Instances".
+    /// Says how an instance's operation stands: section "Polling Last Operation for Service Instances".
+    ///
+    /// # Errors
+    /// `Gone` if the instance was deleted, `NotFound` if nothing is known of it. A failed operation is no error, but an
+    /// answer.
     async fn instance_last_operation(
         &self,
         call: &Call,
@@ -93,7 +119,11 @@ pub trait Backend: Send + Sync + 'static {
         query: LastOperationQuery,
     ) -> Result<LastOperation, Error>;
 
-    /// Sections "Binding" and "Rotating a Service Binding".
+    /// Makes a binding: sections "Binding" and "Rotating a Service Binding".
+    ///
+    /// # Errors
+    /// As [`Self::provision`], and `NotFound` if there is no such instance; a bind that did not end in time is being
+    /// undone by an unbind.
     async fn bind(
         &self,
         call: &Call,
@@ -102,7 +132,10 @@ pub trait Backend: Send + Sync + 'static {
         request: BindRequest,
     ) -> Result<Reply<BindingBody>, Error>;
 
-    /// Section "Unbinding".
+    /// Removes a binding: section "Unbinding".
+    ///
+    /// # Errors
+    /// As [`Self::deprovision`].
     async fn unbind(
         &self,
         call: &Call,
@@ -111,7 +144,10 @@ pub trait Backend: Send + Sync + 'static {
         request: UnbindRequest,
     ) -> Result<Reply<()>, Error>;
 
-    /// Section "Fetching a Service Binding".
+    /// Fetches a binding: section "Fetching a Service Binding".
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such binding, or it is not made yet.
     async fn binding(
         &self,
         call: &Call,
@@ -119,7 +155,10 @@ pub trait Backend: Send + Sync + 'static {
         binding: &BindingId,
     ) -> Result<BindingView, Error>;
 
-    /// Section "Polling Last Operation for Service Bindings".
+    /// Says how a binding's operation stands: section "Polling Last Operation for Service Bindings".
+    ///
+    /// # Errors
+    /// As [`Self::instance_last_operation`].
     async fn binding_last_operation(
         &self,
         call: &Call,

@@ -1,4 +1,4 @@
-//! What a broker author writes.
+//! The [`Broker`] trait, which a broker author implements, and the types of its methods.
 //!
 //! A [`Broker`] does the work and nothing else: idempotency, conflicts, concurrency, the
 //! asynchronous protocol, status codes and redaction are the framework's. The same broker runs in
@@ -17,7 +17,7 @@ use crate::model::{
     Object, OriginatingIdentity, PlanId, PreviousValues, Sensitive, ServiceId,
 };
 
-/// What is to be done: the subcommands of the jobs contract.
+/// The actions of a broker: the subcommands of the jobs contract that change something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Action {
@@ -56,23 +56,23 @@ impl std::fmt::Display for Action {
     }
 }
 
-/// One piece of work: everything that is known when a run starts.
+/// The input of one run: everything that is known when it starts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Work {
-    /// What to do.
+    /// The action to carry out.
     pub action: Action,
-    /// Of which service.
+    /// The service of the instance.
     pub service_id: ServiceId,
-    /// Of which plan; the new one in an update.
+    /// The plan of the instance; the new one in an update.
     pub plan_id: PlanId,
-    /// To which instance.
+    /// The instance, or the instance of the binding.
     pub instance_id: InstanceId,
-    /// To which binding; for bind and unbind.
+    /// The binding; for bind and unbind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub binding_id: Option<BindingId>,
-    /// The operation: the same in every attempt. A name for external effects.
+    /// The operation's id, the same in every attempt: a name for external effects.
     pub operation_id: String,
-    /// From 1.
+    /// The number of the attempt, from 1.
     pub attempt: u32,
     /// When the run will be ended, in seconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -83,35 +83,35 @@ pub struct Work {
     /// As requested; empty when absent.
     #[serde(default)]
     pub context: Sensitive<Object>,
-    /// What the instance was before an update.
+    /// The plan and other values of the instance before an update.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous_values: Option<PreviousValues>,
-    /// The version asked for.
+    /// The version of the plan that was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub maintenance_info: Option<MaintenanceInfo>,
-    /// What is bound.
+    /// The application or other resource that is bound.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bind_resource: Option<BindResource>,
-    /// The binding whose successor this is.
+    /// The binding that this one replaces in a rotation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub predecessor_binding_id: Option<BindingId>,
-    /// Who asked.
+    /// The platform's user who asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub originating_identity: Option<OriginatingIdentity>,
-    /// What the instance's earlier operations left behind in [`Output::state`].
+    /// The state that earlier operations left in [`Output::state`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<Sensitive<Value>>,
-    /// Asks after work that goes on elsewhere, under the name that [`Output::external_operation`]
-    /// gave: the subcommand is then `last-operation`.
+    /// The name of external work, as [`Output::external_operation`] gave it: the run then only asks how that stands,
+    /// and the subcommand is `last-operation`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external_operation: Option<String>,
-    /// Where to say how far the work is.
+    /// The place to report progress to.
     #[serde(skip)]
     pub progress: Progress,
 }
 
 impl Work {
-    /// The parameters as the author's own type.
+    /// Reads the parameters as the author's own type.
     ///
     /// # Errors
     /// [`FailureKind::Invalid`], naming the member that does not fit; values are not repeated.
@@ -122,19 +122,19 @@ impl Work {
     }
 }
 
-/// Tells people how far the work is; shown by `last_operation`.
+/// The progress of a run, as its broker reports it for people; shown by `last_operation`.
 #[derive(Clone, Default)]
 pub struct Progress(Option<Arc<Sink>>);
 
 type Sink = dyn Fn(&str) + Send + Sync;
 
 impl Progress {
-    /// Reports to `sink`.
+    /// A progress that hands each report to `sink`.
     pub fn new(sink: impl Fn(&str) + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(sink)))
     }
 
-    /// Says how far the work is, in a sentence without secrets.
+    /// Reports how far the work is, in a sentence without secrets.
     pub fn report(&self, description: &str) {
         if let Some(sink) = &self.0 {
             sink(description);
@@ -154,7 +154,7 @@ impl std::fmt::Debug for Progress {
     }
 }
 
-/// What a piece of work made. Every member is optional; which have a meaning depends on the action.
+/// The output of a run that succeeded. Every member is optional; which have a meaning depends on the action.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Output {
     /// Provision and update.
@@ -163,65 +163,65 @@ pub struct Output {
     /// Provision and update.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<InstanceMetadata>,
-    /// Bind.
+    /// The credentials and other members of a new binding; for bind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub binding: Option<BindingBody>,
-    /// Handed to the instance's later operations, in [`Work::state`]. At most 1 MiB.
+    /// The state for the instance's later operations, handed to them in [`Work::state`]. At most 1 MiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<Sensitive<Value>>,
-    /// The work goes on elsewhere under this name, and is to be asked after by
-    /// [`Broker::last_operation`].
+    /// The name of external work: the operation goes on elsewhere under it, and [`Broker::last_operation`] is asked how
+    /// it stands.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external_operation: Option<String>,
-    /// With [`Self::external_operation`]: seconds to wait before it is asked after.
+    /// With [`Self::external_operation`]: the seconds to wait before the first question.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after: Option<u64>,
-    /// For people: shown by `last_operation`. No secrets.
+    /// A sentence for people, shown by `last_operation`. No secrets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
 }
 
-/// How work stands that goes on elsewhere ([`Output::external_operation`]).
+/// How external work stands ([`Output::external_operation`]).
 #[derive(Debug, Clone, PartialEq)]
 pub enum Standing {
-    /// It goes on.
+    /// The work goes on.
     InProgress {
-        /// How far it is, for people; no secrets.
+        /// How far the work is, for people; no secrets.
         description: Option<String>,
-        /// Seconds to wait before it is asked after again.
+        /// The seconds to wait before the next question.
         retry_after: Option<u64>,
     },
-    /// It ended well, and made this.
+    /// The work ended well, with this output.
     Succeeded(Box<Output>),
 }
 
-/// Why a piece of work failed.
+/// The kind of a failure: it decides whether there is a further attempt, and whether something may have been made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FailureKind {
-    /// It failed; something may have been made.
+    /// The work failed; something may have been made.
     Failed,
-    /// The broker does not do this at all.
+    /// The broker does not do this at all; nothing was made.
     Unsupported,
     /// The request asks for something impossible; nothing was made.
     Invalid,
     /// The id is taken by something else; nothing was made.
     Conflict,
-    /// What is to be removed does not exist.
+    /// What is to be removed does not exist: a success of `unbind` and `deprovision`, elsewhere as [`Self::Failed`].
     Gone,
-    /// Something else is being done to it; nothing was made.
+    /// Something else is being done to the instance or binding; nothing was made. The platform may ask again.
     Busy,
-    /// A passing fault: the same attempt may succeed later.
+    /// A passing fault: there is a further attempt, if any is left.
     Transient,
 }
 
-/// A piece of work that failed.
+/// The failure of a run, as its broker reports it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{description}")]
 pub struct Failure {
-    /// In which way.
+    /// The kind of the failure.
     pub kind: FailureKind,
-    /// For people: shown to the platform's user. Non-empty; no secrets.
+    /// The reason for people, shown to the platform's user. Non-empty; no secrets.
     pub description: String,
     /// After an update or deprovision: whether the instance still works.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -246,7 +246,7 @@ impl Failure {
         }
     }
 
-    /// The common one: it failed, and this is why.
+    /// A failure of kind [`FailureKind::Failed`] with a description.
     pub fn failed(description: impl Into<String>) -> Self {
         Self::new(FailureKind::Failed, description)
     }
@@ -257,8 +257,15 @@ impl Failure {
 /// Each method may be called again for the same `operation_id` (a later attempt, after a crash):
 /// it should then bring about the same thing rather than a second one. `deprovision` and `unbind` may
 /// be called for something that was never made, and succeed then.
+///
+/// When [`Work::deadline`] passes during a call, the call is ended: in process at its next `await`, as `/bin/broker`
+/// with its process. The operation then fails as with [`FailureKind::Failed`], without a further attempt. Under version
+/// 1 of the jobs contract every failure counts as [`FailureKind::Failed`].
 pub trait Broker: Send + Sync + 'static {
-    /// What is offered.
+    /// The catalog that the broker offers.
+    ///
+    /// # Errors
+    /// Of any kind: the catalog in force stays, and the broker is asked again after a pause.
     fn catalog(&self) -> impl Future<Output = Result<Catalog, Failure>> + Send;
 
     /// Makes an instance.
@@ -267,7 +274,10 @@ pub trait Broker: Send + Sync + 'static {
     /// Removes an instance.
     fn deprovision(&self, work: Work) -> impl Future<Output = Result<Output, Failure>> + Send;
 
-    /// Makes a binding. Without it, services should be `bindable: false`.
+    /// Makes a binding. Without this method, services should be `bindable: false`.
+    ///
+    /// # Errors
+    /// As [`Self::provision`]: what is left behind, is for an [unbind](Self::unbind) to remove.
     fn bind(&self, work: Work) -> impl Future<Output = Result<Output, Failure>> + Send {
         unsupported(work.action)
     }
@@ -282,9 +292,13 @@ pub trait Broker: Send + Sync + 'static {
         unsupported(work.action)
     }
 
-    /// Says how work stands that was left going elsewhere. `work` is what was asked for;
-    /// `external_operation` what it answered. A failure is the failure of that work, but for
-    /// [`FailureKind::Transient`], after which it is asked after again.
+    /// Says how external work stands, which an earlier call left going elsewhere. `work` is the input of that call;
+    /// `external_operation` the name that it answered.
+    ///
+    /// # Errors
+    /// [`FailureKind::Transient`] says nothing about the work, nor does a deadline that passes: the question is
+    /// repeated. Any other kind fails the operation, and whatever the kind, a new instance or binding stays for a
+    /// deprovision or unbind to remove. [`FailureKind::Gone`] ends a removal well.
     fn last_operation(
         &self,
         work: Work,

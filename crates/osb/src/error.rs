@@ -1,4 +1,4 @@
-//! What a request can be refused for: values of the domain, mapped to HTTP in one place.
+//! Errors with which a request is refused: values of the domain, mapped to HTTP in one place.
 //!
 //! A platform deletes what it asked for after most 5xx ("Orphan Mitigation"), and never after a 4xx.
 //! So a refusal that changed nothing is a 4xx, whoever is to blame, and 5xx is kept for the cases in
@@ -44,7 +44,8 @@ pub enum ErrorKind {
     TooManyRequests,
     /// 500: a fault of ours or of the broker; something may have been made.
     Internal,
-    /// 503: not ready, or going away; nothing was done.
+    /// 503: not ready, going away, or without a store that works; only in the last case may the request have been
+    /// recorded.
     Unavailable,
     /// 504: a held operation did not end in time and is being undone.
     Timeout,

@@ -1,21 +1,21 @@
-//! What is counted.
+//! The controller's counters.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What has happened since the start, and how it stands.
+/// What has been counted since the start, and how many QuarksJobs and open runs there are now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Counts {
-    /// QuarksJobs that are known.
+    /// QuarksJobs that exist in the monitored namespaces.
     pub known: usize,
     /// Runs that have not ended.
     pub going: usize,
     /// Runs whose Job was made.
     pub started: u64,
-    /// Runs that did their work, and whose output is kept.
+    /// Runs that succeeded, and whose output is kept.
     pub succeeded: u64,
-    /// Runs that did not.
+    /// Runs that failed.
     pub failed: u64,
-    /// Looks at a QuarksJob that a failed call ended.
+    /// Looks at a QuarksJob that ended because a call failed.
     pub calls_failed: u64,
 }
 

@@ -1,11 +1,12 @@
-//! What was decided, in words.
+//! Decisions of `engine::trigger::decide` in words: for the status, and for the log.
 
 use engine::trigger::{Decision, Step, Wait};
 
 use super::api::record::RUNS;
 use super::api::resource::Resource;
 
-/// What a trigger waits for, for people, and maybe for long; `None`: for a moment, and of that nobody need be told.
+/// What a trigger waits for, for people. `None` where the wait is short and nobody need be told; for pods, that is
+/// until `is_long`.
 pub(super) fn waits(wait: &Wait, resource: &Resource, is_long: bool) -> Option<String> {
     match wait {
         Wait::References(missing) => Some(format!("it waits for {}", missing.join(", "))),
@@ -25,7 +26,7 @@ pub(super) fn waits(wait: &Wait, resource: &Resource, is_long: bool) -> Option<S
     }
 }
 
-/// All of it, for the log. Of inputs and of what references hold nothing.
+/// A whole decision in words, for the log. It shows neither inputs nor what ConfigMaps and Secrets hold.
 pub(super) fn said(decision: &Decision) -> String {
     let steps = decision.steps.iter().map(|step| match step {
         Step::Reopen => "say that a run comes".to_owned(),

@@ -1,4 +1,4 @@
-//! Installs the definitions of what is run, and finds out which are.
+//! Installs the definitions of QuarksJob and ExtendedJob, and finds out which kinds the API server knows.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use super::api::dialect::Dialect;
 use crate::calls::CallError;
 use crate::install::{self, InstallError, knows};
 
-/// How often kinds are asked for that the API server does not know.
+/// How often the API server is asked for the kinds that it does not know yet.
 const ASK_AGAIN: Duration = Duration::from_secs(10);
 
-/// Those that the API server knows.
+/// The kinds that the API server knows.
 pub(super) async fn installed(client: &Client) -> Result<Vec<Dialect>, CallError> {
     let mut installed = Vec::new();
     for dialect in Dialect::ALL {
@@ -25,7 +25,7 @@ pub(super) async fn installed(client: &Client) -> Result<Vec<Dialect>, CallError
     Ok(installed)
 }
 
-/// Applies the definitions, and waits until they are served.
+/// Applies the definitions of both kinds, and waits until they are served.
 ///
 /// # Errors
 /// If the API server does not take one, or does not serve it within 15 s.
@@ -34,13 +34,13 @@ pub async fn install(client: Client) -> Result<(), InstallError> {
 }
 
 impl Controller {
-    /// Asks for the kinds that are not known until all are: their definitions may come later, and an API server that
-    /// has just started denies those that it has.
+    /// Asks the API server for the kinds that it does not know until it knows both: their definitions may come later,
+    /// and an API server that has just started denies kinds that it has.
     pub(super) async fn follow_definitions(self: Arc<Self>) {
         while self.dialects.borrow().len() < Dialect::ALL.len() {
             tokio::time::sleep(ASK_AGAIN).await;
             let Ok(known) = installed(&self.client).await else { continue };
-            // What is denied again was there, and is watched.
+            // A kind that was known and is now denied is watched already, and stays known.
             let is_news = |it: &Dialect| known.contains(it) || self.dialects.borrow().contains(it);
             let known: Vec<Dialect> = Dialect::ALL.into_iter().filter(is_news).collect();
             if known.len() > self.dialects.borrow().len() {

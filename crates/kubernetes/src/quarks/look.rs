@@ -1,4 +1,4 @@
-//! One look at a QuarksJob: of all that is known, what is decided by.
+//! One look at a QuarksJob: makes of all that is known the [`State`] that is decided by.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -24,34 +24,35 @@ use super::state::lasting::Until;
 use super::state::table::{Entry, Table};
 use crate::conditions::JobEnd;
 
-/// How long what a run has left is not let in before another may take the run's place: a right that is about to be
-/// given, or a webhook that is, is no reason to lose it.
+/// How long the API server may refuse a run's output before another run may replace the run: a missing right that is
+/// about to be granted, or a webhook that is about to answer, is no reason to lose the output.
 const REFUSED: Duration = Duration::from_secs(30);
-/// How long pods of a run that is over go on before it is said that they are waited for: most end at once.
+/// How long pods of a run that is over go on before people are told that the next run waits for them: most end at once.
 const LONG: Duration = Duration::from_secs(10);
-/// How long a pod is waited for that may be on its way: the Job is taken away, and may be held by others.
+/// How long the next run waits for a pod that may yet be made: the Job is being removed, and a finalizer may hold it.
 const UNSEEN: Duration = Duration::from_secs(60);
-/// How far what is recorded may be ahead of the API server's time.
+/// How far a recorded time may be ahead of the API server's clock.
 const AHEAD: jiff::SignedDuration = jiff::SignedDuration::from_secs(60);
 
-/// Everything that is decided by, and what may be said beside it.
+/// The state that a decision about a QuarksJob is made by, and what may be said with it.
 pub(super) struct Look {
     pub(super) state: State,
-    /// When its schedule has its next time, or something is waited for no longer.
+    /// When to look again: the next time of the schedule, or when a wait ends.
     pub(super) next: Option<Timestamp>,
-    /// Whether pods of runs that are over have gone on for so long that it is to be said, if they are waited for.
+    /// Whether pods of runs that are over have gone on for so long ([`LONG`]) that people are told, if the next run
+    /// waits for them.
     pub(super) lasts_long: bool,
-    /// Why it has none, for people.
+    /// What is wrong with the QuarksJob's spec or record, for people.
     pub(super) fault: Option<String>,
-    /// What has to be mended before anything is run.
+    /// Faults that have to be mended before a run is begun.
     pub(super) faults: Vec<String>,
-    /// Its record is not read: it is not known which runs it has.
+    /// The record of runs cannot be read, so it is not known which runs there are.
     lacks_record: bool,
 }
 
 impl Look {
-    /// What to do; `now` as [`decide`] takes it. Nothing where the record is not read: it would be written anew, without
-    /// the runs that it has.
+    /// Decides what to do; `now` as [`decide`] takes it. Nothing is decided where the record cannot be read: it would
+    /// be written anew, without the runs in it.
     pub(super) fn decision(&self, now: &str) -> Decision {
         match self.lacks_record {
             true => Decision::default(),
@@ -59,11 +60,12 @@ impl Look {
         }
     }
 
-    /// Whether a time of the schedule has come, and when the next one will.
+    /// Sees whether a time of the schedule has come, and when the next one will.
     fn see_times(&mut self, times: &Times, now: Timestamp) {
         let passed = self.state.record.schedule.as_ref().filter(|it| *it.of == *times.of);
         let said = passed.map(|passed| passed.since.parse().ok());
-        // Of a clock that was ahead, or of nobody: no time would come after it for as long as that. It counts from now.
+        // A recorded time from a clock that was ahead, or that cannot be read, would keep every time before it from
+        // counting: then times count from now.
         let is_none = |since: &Timestamp| since.duration_since(now) > AHEAD;
         if said.is_some_and(|since: Option<Timestamp>| since.as_ref().is_none_or(is_none)) {
             self.state.record.schedule = None;
@@ -76,7 +78,7 @@ impl Look {
                 self.state.schedule = Some(Schedule { of: times.of.to_string(), is_due });
             }
             Err(fault) => {
-                // Decided as if it had no schedule: the times behind it stay recorded until somebody mends it.
+                // It is decided as if there was no schedule: the recorded time stays until somebody mends the schedule.
                 self.state.record.schedule = None;
                 self.fault = Some(fault);
             }
@@ -84,23 +86,23 @@ impl Look {
     }
 }
 
-/// What a resource refers to.
+/// What a QuarksJob refers to, as it is now.
 #[derive(Default)]
 struct Found {
     references: References,
     versions: Versions,
-    /// In words.
+    /// What is missing, in words.
     missing: Vec<String>,
 }
 
 impl Table {
-    /// What is done with a Job whose run has ended.
+    /// What is to be done with the Job of a run that has ended.
     pub(super) fn disposal(&self, key: &Key, run: u64) -> Option<Disposal> {
         let entry = self.entries.get(key)?;
         disposals(entry.resource.as_ref()?, &entry.jobs).get(&run).copied()
     }
 
-    /// One look, at this time of the API server's clock.
+    /// Looks at a QuarksJob at the time `now` of the API server's clock; `None`: it is not known.
     pub(super) fn look(&mut self, key: &Key, settle: Duration, now: Timestamp) -> Option<Look> {
         let mut state = self.state(key, settle, now)?;
         let resource = self.entries.get(key)?.resource.clone()?;
@@ -133,7 +135,8 @@ impl Table {
         Some(look)
     }
 
-    /// The inputs of the run that is to begin, if one is, and what is wrong with them.
+    /// Adds the inputs of the run that a trigger in the spec is about to begin, if any, to the state, and returns what
+    /// is wrong with them.
     fn tell_inputs(&self, resource: &Resource, state: &mut State) -> Vec<String> {
         let is_told = match state.strategy {
             Strategy::Now => true,
@@ -152,8 +155,8 @@ impl Table {
         faults
     }
 
-    /// Pods of runs that are over and that the next waits for: when to look again, and whether they have gone on for long.
-    /// Where runs may be beside each other there are none.
+    /// When to look again at pods of runs that are over and that the next run waits for, and whether they have gone on
+    /// for long; `None`: it waits for none, as where runs may go on beside each other.
     fn lasting(
         &mut self,
         key: &Key,
@@ -218,7 +221,8 @@ impl Table {
         })
     }
 
-    /// How far its runs are whose work is known, at this time of the API server's clock and of ours.
+    /// How far the runs of a QuarksJob are, as far as their work is known: `at` is the API server's time, `now` this
+    /// process's.
     fn runs(
         &self,
         entry: &Entry,
@@ -245,7 +249,7 @@ impl Table {
         runs
     }
 
-    /// What one refers to, as it was `recorded` and as it is now.
+    /// What a QuarksJob refers to as it is now; `recorded` tells what it was before.
     fn find(&self, resource: &Resource, recorded: &JobRecord) -> Found {
         let depends = |it: &Reference| matches!(it.kind, To::Triggered(_));
         let waiting = match resource.references.iter().any(depends) {
@@ -258,7 +262,7 @@ impl Table {
             let ((place, held, version), wanted) = match kind {
                 To::Triggered(dialect) => {
                     let place = format!("{}/{name}", kind.word());
-                    // Those that wait for each other would run for ever.
+                    // QuarksJobs that wait for each other would run for ever.
                     match waiting.contains(name) {
                         true => {
                             let wanted = format!("{place} to succeed, which waits for this one");
@@ -280,11 +284,11 @@ impl Table {
             if held == Held::Nothing(()) && !reference.optional {
                 found.missing.push(wanted);
             }
-            // What it writes itself is no news to it.
+            // What a QuarksJob writes itself does not trigger it.
             let known = recorded.references.as_ref();
             let is_known = known.is_some_and(|known| known.contains_key(&place));
             let object = self.objects.referred(&resource.namespace, kind, name);
-            // What was followed before it went is somebody else's.
+            // An object that was followed and is now gone was somebody else's.
             let made = object.map(|it| it.may_be_made_by(&maker));
             let made = made.or_else(|| is_known.then_some(false));
             if !resource.makes(kind, name, self.verbatim_prefixes, made) {
@@ -295,7 +299,7 @@ impl Table {
         found
     }
 
-    /// Those of these that are not there.
+    /// The names of those of these references whose object is missing, except optional ones.
     fn lacking(&self, resource: &Resource, references: &[Reference]) -> Vec<String> {
         let is_there = |it: &&Reference| {
             let (_, held, _) = self.objects.held(&resource.namespace, it.kind, &it.name, None);
@@ -310,7 +314,8 @@ impl Table {
         self.entries.get(&key)?.resource.as_ref()
     }
 
-    /// The newest success of another, as what is held, and the resource version that it stands in.
+    /// The newest success of another QuarksJob in the same namespace, in the form of what a reference holds, and the
+    /// resource version that shows it.
     fn success(&self, dialect: Dialect, beside: &Resource, name: &str) -> (Held, Option<u64>) {
         let other = self.named(dialect, beside, name);
         match other.and_then(|other| Some((other.success()?, other.version))) {
@@ -319,10 +324,10 @@ impl Table {
         }
     }
 
-    /// Until when a run that failed is waited for, of which something is kept that is not there yet.
+    /// Until when a failed run is waited for, whose pods may still leave output that is to be kept; `None`: it is not.
     fn awaited(&self, resource: &Resource, job: &SeenJob, now: Timestamp) -> Option<Timestamp> {
         let Some(JobEnd::Failed { at, .. }) = job.end else { return None };
-        // As it was begun, whatever the spec says by now.
+        // As the spec was when the run was begun, whatever it says now.
         let keeps = job.noted.keeps_failures.unwrap_or(resource.keeps_failures);
         if !keeps || !resource.is_open(job.run) || job.noted.inherited {
             return None;
@@ -332,20 +337,21 @@ impl Table {
     }
 
     fn work(&self, job: &SeenJob) -> RunProgress {
-        // The end of its pods is that of the Job, which is told of a moment later, or never, if something goes on
-        // in them.
+        // The end of the pods counts as the end of the Job: that is told a moment later, or never, if something else
+        // goes on in the pods.
         let has_ended = job.end.is_some() || job.wants.end(self.pods(job)).is_some();
         if has_ended { RunProgress::Ended } else { RunProgress::Going }
     }
 }
 
-/// Whether there is a Job of a run that came to nothing for another reason than its own end: a pod of it may be on its way.
+/// Whether there is a Job that has not ended though its run has failed, as where the run was replaced: a pod of it may
+/// still be made.
 fn may_begin_pods(resource: &Resource, jobs: &BTreeMap<u64, SeenJob>) -> bool {
     let failed = |run| resource.ended(run).is_some_and(|ended| !ended.outcome.succeeded);
     jobs.values().any(|job| job.end.is_none() && !job.lingers && !job.late && failed(job.run))
 }
 
-/// The Jobs of runs whose end is not published: of the others there may be as many as there ever were runs.
+/// The Jobs of runs whose end is not in the status. The other Jobs may be as many as there ever were runs.
 fn still<'j>(
     resource: &'j Resource,
     jobs: &'j BTreeMap<u64, SeenJob>,
@@ -353,13 +359,13 @@ fn still<'j>(
     jobs.values().filter(|job| !resource.is_over(job.run))
 }
 
-/// What runs were begun for, and when, as their Jobs say.
+/// The trigger and the time of the runs whose end is not in the status, as their Jobs say.
 fn begun(resource: &Resource, jobs: &BTreeMap<u64, SeenJob>) -> BTreeMap<u64, (Trigger, String)> {
     let begun = still(resource, jobs).map(|job| (job.run, job.noted.trigger, &job.noted.at));
     begun.filter_map(|(run, trigger, at)| Some((run, (trigger?, at.clone())))).collect()
 }
 
-/// The record of one's runs, with what its status and its Jobs say where it does not.
+/// The record of a QuarksJob's runs, completed from its status and its Jobs.
 pub(super) fn recalled(resource: &Resource, jobs: &BTreeMap<u64, SeenJob>) -> JobRecord {
     let mut record = resource.record.clone();
     let once = resource.status.history.iter().filter(|run| run.trigger == Trigger::Once.word());
@@ -370,15 +376,15 @@ pub(super) fn recalled(resource: &Resource, jobs: &BTreeMap<u64, SeenJob>) -> Jo
     let was_once = goes_on
         || !begun.is_empty()
         || jobs.values().any(|job| job.noted.trigger == Some(Trigger::Once));
-    // One that has run under the original operator has no record, and must not run for `once` again. The same of one
-    // whose record somebody has removed. Of a template that made no Job, and is another now, nothing has run.
+    // A QuarksJob that ran under the original operator has no record, and must not run for `once` again; the same holds
+    // if somebody removed the record. A run of a template that made no Job, and has been changed since, does not count.
     record.once = was_once
         || record.once && mended.is_empty()
         || record.last == 0 && resource.status.completed;
     let newest = resource.status.history.first().map(|run| run.id);
     if resource.is_recalled && newest.max(jobs.keys().max().copied()) > Some(record.last) {
-        // A run that was begun after this record has seen more, and later times. Its Job says what it found, while it
-        // is there.
+        // A run that was begun after this record was written has seen newer references and later times. Its Job says
+        // what it found, while the Job is there.
         let last = jobs.values().max_by_key(|job| job.run);
         let found = last.filter(|job| newest.is_none_or(|newest| job.run >= newest));
         let found = found.and_then(|job| job.noted.found());
@@ -386,16 +392,16 @@ pub(super) fn recalled(resource: &Resource, jobs: &BTreeMap<u64, SeenJob>) -> Jo
         (record.references, record.schedule) = (references, None);
         record.versions = versions.unwrap_or_default();
     }
-    // A record is newer than what it names. A higher version was counted elsewhere: in an etcd of its own, or in
-    // another one.
+    // A record is newer than the versions that it names. A higher version comes from another etcd, which counts by
+    // itself.
     record.versions.retain(|_, version| *version <= resource.version);
     let pods = record.pods.iter_mut().flat_map(|known| known.pods.values_mut());
     pods.filter(|pod| pod.version > resource.version).for_each(|pod| pod.version = 0);
     record
 }
 
-/// Whether the word `once` was taken for a run that had no Job, for its template was wrong, and that is mended now, and no
-/// run since then had one.
+/// Whether a run for `once` is still owed: the trigger was taken for a run that had no Job because its template was
+/// wrong, the template was changed since, and no later run had a Job.
 pub(super) fn owes_once(resource: &Resource, record: &JobRecord) -> bool {
     let history = &resource.status.history;
     let had_none = |run: &&Ended| run.had_no_job_by_another(resource);
@@ -405,7 +411,7 @@ pub(super) fn owes_once(resource: &Resource, record: &JobRecord) -> bool {
     resource.strategy == Strategy::Done && !record.once && is_owed
 }
 
-/// Runs whose end is known.
+/// The numbers of the runs whose end is known.
 fn settled(
     resource: &Resource,
     record: &JobRecord,
@@ -413,7 +419,7 @@ fn settled(
 ) -> BTreeSet<u64> {
     let mut settled = resource.settled();
     if resource.lacks_history() {
-        // The definition of another operator drops the history. A recorded run that has no Job any more has ended.
+        // Another operator's definition drops the history. There, a recorded run whose Job is gone has ended.
         settled.extend(record.open.iter().map(|run| run.id).filter(|run| !runs.contains_key(run)));
     }
     settled

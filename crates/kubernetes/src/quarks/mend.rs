@@ -1,4 +1,4 @@
-//! Definitions of others, in the place of ours.
+//! Applies our definition again where somebody else's has replaced it.
 
 use std::time::{Duration, Instant};
 
@@ -9,12 +9,14 @@ use super::api::key::Key;
 use super::install::install;
 use crate::calls::CallError;
 
-/// How long after it was applied one is not applied again: the API server takes it up a moment later.
+/// How long after a definition was applied it is not applied again: the API server takes it up a moment later.
 const MENDED: Duration = Duration::from_secs(10);
 
 impl Controller {
-    /// Under somebody else's definition an API server drops what it does not know: the run would never be over. With ours
-    /// it is written again.
+    /// Checks that the end of a run was kept in the status. Under somebody else's definition an API server drops the
+    /// members that it does not know, and the run would never be over; so ours is applied again, if that is configured.
+    ///
+    /// # Errors If the end was not kept: then it is to be written again.
     pub(super) async fn reinstall_unless_kept(
         &self,
         key: &Key,
@@ -24,7 +26,7 @@ impl Controller {
         match known.is_none_or(|it| it.ended(run.id).is_some()) {
             true => Ok(()),
             false if self.settings.mends_definitions => {
-                // Nobody waits for who does it already: that may take long.
+                // If another task is applying them, this one does not wait: that may take long.
                 if let Ok(mut mended) = self.mended.try_lock()
                     && mended.is_none_or(|at| at.elapsed() > MENDED)
                 {

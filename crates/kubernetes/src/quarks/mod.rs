@@ -6,10 +6,10 @@
 //!               └──────────────── what the API server answered ─────────────────┘
 //! ```
 //!
-//! In folders, each of which takes from those before it alone, but for the [`Controller`], to which it adds what it does:
-//! what users write and read, and how we name and mark what we make (`api`), what is known of that and of the cluster
-//! (`state`), what a run leaves (`output`), and its Job and its pods (`job`). `look` makes of all that is known what is
-//! decided by, and `step` does it.
+//! Each folder takes only from those before it, but adds methods to the [`Controller`]: what users write and read, and
+//! how we name and mark what we make (`api`); what is known of that and of the cluster (`state`); what a run leaves
+//! (`output`); and the Job and the pods of a run (`job`). `look` turns all that is known into the state that is decided
+//! by, and `step` carries the decision out.
 //!
 //! A run costs five writes: its record, its Job, its Secret, its outcome, and the removal of the Job. It is
 //! recorded in the same write that takes its trigger from the spec, its Job's name derives from its number,
@@ -65,55 +65,56 @@ use crate::runner::{Delivery, agents};
 use crate::server_time::ServerTime;
 use crate::versions::has_native_sidecars;
 
-/// How many are worked on at a time, unless said otherwise.
+/// How many QuarksJobs are worked on at a time by default.
 pub const WORKERS: usize = 20;
 
 /// How QuarksJobs are run.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Where what is ours is kept: the keys of reports.
+    /// The namespace of the controller's own Secrets, such as the keys of reports.
     pub namespace: String,
-    /// What has to be told from others of its kind in that namespace.
+    /// The name that tells this controller's own Secrets from those of others in that namespace.
     pub name: String,
     /// Which namespaces are monitored.
     pub monitored: Monitored,
     /// How the agent comes into pods.
     pub delivery: Delivery,
-    /// Requests and limits of the sidecar that reads output, as in a container, instead of ours.
+    /// Requests and limits of the sidecar that reads output, as a container has them; `None`: the default ones.
     pub agent_resources: Option<Value>,
-    /// For how long a configuration has to be unchanged before its change counts.
+    /// For how long ConfigMaps and Secrets have to be unchanged before their change triggers a run.
     pub settle: Duration,
     /// How many QuarksJobs are worked on at a time.
     pub workers: usize,
     /// How often a new key for reports is made; longer than any run.
     pub key_rotation: Duration,
-    /// Whether containers whose command is known are wrapped, instead of having a sidecar.
+    /// Whether containers whose command the template names are wrapped, instead of having a sidecar.
     pub wraps: bool,
-    /// Whether one whose spec has [`faults`] waits until they are mended, instead of running as far as it goes.
+    /// Whether a QuarksJob whose spec has [`faults`] waits until they are mended, instead of running as far as it can.
     pub strict: bool,
-    /// Whether Secrets are named by their prefix as it is, instead of with one dash after it.
+    /// Whether the names of Secrets begin with `namePrefix` as it is, instead of with one dash after it.
     pub verbatim_prefixes: bool,
-    /// Whether Kubernetes refuses to change what a version holds. Programs built on its libraries before 0.18 do not know
-    /// the member, and drop it when they write a version back, which is refused then.
+    /// Whether the versions of a versioned Secret are immutable. Programs built on libraries of Kubernetes before 0.18
+    /// do not know the member `immutable`, and drop it when they write a version back, which is then refused.
     pub immutable_versions: bool,
-    /// Whether a definition that drops what we write, since somebody else has applied theirs, is ours again.
+    /// Whether our definition is applied again where somebody else's, which drops what we write, has replaced it.
     pub mends_definitions: bool,
 }
 
 /// Which namespaces are monitored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Monitored {
-    /// Those with this value of the label `quarks.cloudfoundry.org/monitored`, and one of
+    /// Namespaces with this value of the label `quarks.cloudfoundry.org/monitored`, and any value of
     /// `quarks.cloudfoundry.org/qjob-service-account`, as in the original.
     Labelled(String),
-    /// The same, with or without the latter: nothing here needs it.
+    /// Namespaces with this value of `quarks.cloudfoundry.org/monitored`, whether or not they have the other label:
+    /// nothing here needs it.
     Marked(String),
-    /// All.
+    /// All namespaces.
     All,
 }
 
 impl Monitored {
-    /// What the namespaces are selected by.
+    /// The label selector of the monitored namespaces; `None`: all.
     fn selector(&self) -> Option<String> {
         let label = |name| Dialect::QuarksJob.label(name);
         match self {
@@ -126,22 +127,22 @@ impl Monitored {
     }
 }
 
-/// Why there is no controller.
+/// Why the controller cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum QuarksError {
-    /// The keys of reports cannot be had.
+    /// The keys of reports cannot be read or made.
     #[error("the keys of reports cannot be read or made: {0}")]
     Keys(String),
-    /// The key that digests are told with cannot be had.
+    /// The key of digests cannot be read or made.
     #[error("the key of digests: {0}")]
     DigestKey(String),
-    /// The ConfigMap that brings the agent cannot be made of it.
+    /// The agent's ConfigMap cannot be made.
     #[error("the ConfigMap that brings the agent into pods cannot be made: {0}")]
     Agent(String),
-    /// The API server does not say which version it is, or what it knows.
+    /// The API server does not say which version it is, or which kinds it knows.
     #[error("the API server does not answer: {0}")]
     Version(String),
-    /// It knows neither kind.
+    /// The API server knows neither QuarksJob nor ExtendedJob.
     #[error(
         "the API server knows neither QuarksJob nor ExtendedJob: apply their definitions, \
          `manciple crds`, or say --apply-crd"
@@ -155,35 +156,35 @@ impl From<KeyError> for QuarksError {
     }
 }
 
-/// Runs QuarksJobs while it leads, and knows of them before.
+/// The controller: runs QuarksJobs while it leads, and watches them before that.
 pub struct Controller {
     client: Client,
     time: Arc<ServerTime>,
     settings: Settings,
     keys: Keys,
     native_sidecars: bool,
-    /// Those that the API server knows, as far as it has said.
+    /// The kinds that the API server knows, as far as it has said.
     dialects: tokio::sync::watch::Sender<Vec<Dialect>>,
     table: Mutex<Table>,
     queue: Arc<Queue<Key>>,
     counters: Counters,
-    /// Whether this is the one that acts.
+    /// Whether this controller leads, and may act.
     leads: AtomicBool,
-    /// What makes it that one.
+    /// The Lease by which this controller leads, once [`Self::run`] has been called.
     lead: OnceLock<Arc<Lead>>,
-    /// Held by whoever makes the agent's ConfigMap in a namespace.
+    /// Locks, by namespace: held while the agent's ConfigMap is made there.
     agents: Mutex<HashMap<Arc<str>, Arc<tokio::sync::Mutex<()>>>>,
-    /// When definitions were applied last. Held by whoever does it.
+    /// When our definitions were last applied again. Locked while that is done.
     mended: tokio::sync::Mutex<Option<Instant>>,
-    /// What that holds, if the agent comes from one.
+    /// The digest of the agent's ConfigMap, if the agent comes from one.
     agent: Option<Digest>,
     logs: Logs,
-    /// One for each kind that is being listed.
+    /// Permits: one is held for each list that is being read.
     lists: Semaphore,
 }
 
 impl Controller {
-    /// Reads what has to be known before anything is run.
+    /// Makes a controller: asks the API server for its version and kinds, and opens the keys.
     ///
     /// # Errors
     /// If the API server does not answer, or does not let us.
@@ -191,7 +192,7 @@ impl Controller {
         Self::open_by(Arc::new(SystemClock), client, settings).await
     }
 
-    /// The same, where this is the machine's clock: it may be wrong.
+    /// As [`Self::open`], with `clock` as the machine's clock: it may be wrong.
     ///
     /// # Errors
     /// As of [`Self::open`].
@@ -241,7 +242,8 @@ impl Controller {
         }))
     }
 
-    /// Watches for ever, and acts while `lead` says that it leads. To be spawned; ends when it is dropped.
+    /// Watches for ever, and acts while `lead` says that this controller leads. To be spawned; the watches end when it
+    /// is dropped.
     pub async fn run(self: Arc<Self>, lead: Arc<Lead>) {
         let mut tasks = JoinSet::new();
         match self.settings.monitored.selector() {
@@ -285,12 +287,13 @@ impl Controller {
         take_turns(queue, workers, leads, step).await;
     }
 
-    /// Whether it acts, or can: it knows which namespaces are monitored, and what is in one of them.
+    /// Whether the controller acts or could: it knows which namespaces are monitored, and one of them, if there are
+    /// any, was listed.
     pub fn is_ready(&self) -> bool {
         self.table().is_ready()
     }
 
-    /// What has happened since the start, and how it stands.
+    /// What has been counted since the start, and how many QuarksJobs and open runs there are now.
     pub fn counts(&self) -> Counts {
         let (known, going) = self.table().count();
         self.counters.with(known, going)
@@ -300,13 +303,14 @@ impl Controller {
         self.leads.load(Ordering::Relaxed)
     }
 
-    /// For how long nobody else may act.
+    /// For how long nobody else may act; zero if this controller does not lead.
     fn leads_for(&self) -> Duration {
         let left = self.lead.get().map(|lead| lead.left()).unwrap_or_default();
         if self.leads() { left } else { Duration::ZERO }
     }
 
-    /// Makes a call while nobody else may act, or not at all: what would take effect later could undo what another does.
+    /// Makes a call while nobody else may act, or fails: a call that took effect later could undo what another leader
+    /// does.
     async fn while_it_leads<T>(
         &self,
         call: impl Future<Output = Result<T, CallError>>,

@@ -1,4 +1,4 @@
-//! One look at a QuarksJob, and what is to be done: thin, for what is decided is decided elsewhere.
+//! The loop of one turn of a QuarksJob: look, decide elsewhere, do what was decided, look again.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -28,29 +28,31 @@ use crate::queue::Looked;
 use crate::resources::time;
 use crate::text::Text;
 
-/// How many looks follow one another at once; what is left then waits for the next turn.
+/// How many looks one turn has at most; what is left then waits for the next turn.
 const LOOKS: usize = 12;
-/// How long a time that is to come is waited for before the clock is looked at again.
+/// The longest wait before the clock is looked at again.
 const LONGEST: Duration = Duration::from_secs(600);
 
-/// For so long one is worked on in a turn; what is left then waits for the next. Somebody may have many runs to be begun.
+/// How long a QuarksJob is worked on in one turn; what is left then waits for the next. There may be many runs to
+/// begin.
 const TURN: Duration = Duration::from_secs(2);
 
-/// So many removals may go unanswered in one turn, for each takes long: the others are tried in the next.
+/// How many removals of Jobs may go unanswered in one turn, for each takes long: the others are tried in the next.
 const UNANSWERED: usize = 2;
 
-/// Whether anything was done.
+/// What came of one pass over the steps of a decision.
 enum Acted {
-    /// There was nothing else to do.
+    /// Nothing was done.
     Not,
     Somehow,
-    /// Somebody else had written by then.
+    /// Somebody else had written the QuarksJob since it was read.
     TooLate,
 }
 
 impl Controller {
-    /// Looks, does what is to be done, and looks again, until there is nothing. When to look again though
-    /// nothing happens; `Err`: when it may go better, and after so long at the latest.
+    /// Looks at a QuarksJob, does what is decided, and looks again, until nothing is left to do. Returns when to look
+    /// again though nothing happens. `Err`: something failed; to be tried again after a pause, and after the duration
+    /// in it at the latest.
     pub(super) async fn step(&self, key: &Key) -> Looked {
         let mut undone = Vec::new();
         let (begun, mut overtaken) = (Instant::now(), 0);
@@ -94,12 +96,14 @@ impl Controller {
             let latest = latest.into_iter().chain(later).min();
             return self.stuck(key, &resource, latest, error).await;
         }
-        // What is known of it stays behind, or what is there cannot be: a pause, or nobody else has a turn.
+        // Either each write came too late, and a pause is due, or there is more to do, and others have their turn
+        // first.
         if overtaken == LOOKS { Err(None) } else { Ok(Some(Duration::ZERO)) }
     }
 
-    /// Does these until that time, up to one that writes it: what follows is decided by what it is then. What cannot be done
-    /// for a run that is over is put down with why, and not tried again.
+    /// Does these steps until `until` or until one that writes the QuarksJob itself: what follows is decided by its new
+    /// state. A removal or the keeping of output that fails goes into `undone` with the reason, is not tried again in
+    /// this turn, and keeps no other step from being done.
     async fn act(
         &self,
         key: &Key,
@@ -125,8 +129,8 @@ impl Controller {
             if is_known || undone.iter().filter(is_unanswered).count() >= UNANSWERED {
                 continue;
             }
-            // What a run left that is over and cannot be kept, and what is to go and stays, keep nothing else from being
-            // run or looked after.
+            // Output of an ended run that cannot be kept, and a Job that cannot be removed, keep nothing else from
+            // being run or looked after.
             let may_stay = matches!(step, Step::Keep(_) | Step::Remove(_));
             let done = self.execute(key, resource, step.clone()).await;
             if let Step::Remove(run) = step {
@@ -136,7 +140,7 @@ impl Controller {
             match done {
                 Ok(()) if writes_it => return Ok(Acted::Somehow),
                 Ok(()) => acted = Acted::Somehow,
-                // Somebody else wrote: what is known of it is old.
+                // Somebody else has written: what is known of the QuarksJob is old.
                 Err(Undone::Failed(CallError::Conflict)) => {
                     self.refresh(key).await?;
                     return Ok(Acted::TooLate);
@@ -168,7 +172,7 @@ impl Controller {
             namespace = &*key.namespace, name = &*key.name, strategy = ?resource.strategy,
             does = %decided::said(&decision), fault = look.fault, "looked at"
         );
-        // What another takes the place of goes on until that other can be.
+        // A run that is to be replaced goes on until its successor can be begun.
         let takes = |step: &Step| match step {
             Step::Reopen | Step::Record { .. } => true,
             Step::Settle(_, outcome) => outcome.reason == REPLACED,
@@ -192,7 +196,8 @@ impl Controller {
         u64::try_from(self.time.now_millis()).unwrap_or_default()
     }
 
-    /// Nothing to do: says what a trigger waits for, if that is new.
+    /// Ends a turn in which there was nothing to do: looks after runs that go on, and writes to the status what a
+    /// trigger waits for, if that is new.
     async fn idle(&self, key: &Key, resource: &Resource, look: Look, wait: Option<Wait>) -> Looked {
         let latest = self.latest(&look, wait.as_ref());
         if let Err(error) = self.look_after(key, resource).await {
@@ -210,7 +215,7 @@ impl Controller {
         let waits = waits.as_deref().map(status::short);
         match self.tell(key, resource, waits.as_deref()).await {
             Ok(()) => Ok(again),
-            // Somebody else wrote: what it waits for is said of what it is now.
+            // Somebody else has written: the wait is to be said of the QuarksJob as it is now.
             Err(CallError::Conflict) => {
                 self.refresh(key).await.map(|()| Some(Duration::ZERO)).map_err(|_| None)
             }
@@ -218,13 +223,14 @@ impl Controller {
         }
     }
 
-    /// After how long it has to be looked at again, whatever cannot be done: a time comes, or changes have settled.
+    /// After how long the QuarksJob has to be looked at again, even if something fails: a time comes, or changes have
+    /// settled.
     fn latest(&self, look: &Look, wait: Option<&Wait>) -> Option<Duration> {
         let settles = (wait == Some(&Wait::Changes)).then_some(self.settings.settle);
         settles.into_iter().chain(look.next.map(|time| self.until(time))).min()
     }
 
-    /// What there is to do cannot be done now, or is put off. What goes on is looked after meanwhile.
+    /// Ends a turn in which steps failed or were put off. Runs that go on are looked after meanwhile.
     async fn stuck(
         &self,
         key: &Key,
@@ -236,13 +242,13 @@ impl Controller {
         let left = self.remove_left(key, resource).await;
         let overdue = self.remind(key).await;
         match looked_after.err().or(error) {
-            // For the rest of that it is looked at again soon enough.
+            // The next turn, which is soon enough, sees the rest.
             Some(error) => self.failed(key, resource, latest, error).await,
             None => Ok(latest.into_iter().chain(left).chain(overdue).min()),
         }
     }
 
-    /// How long it is until then, in pieces: clocks are put right.
+    /// How long it is until `then`, at most [`LONGEST`]: clocks are put right.
     fn until(&self, then: Timestamp) -> Duration {
         let millis = then.duration_since(timestamp(self.now_millis())).as_millis();
         // A moment after it, or it may be looked at just before.
@@ -250,7 +256,7 @@ impl Controller {
         Duration::from_millis(millis).min(LONGEST)
     }
 
-    /// Says why it cannot go on, once.
+    /// Ends a turn in which a call failed; writes the reason to the status, unless it says so already.
     async fn failed(
         &self,
         key: &Key,
@@ -272,8 +278,8 @@ impl Controller {
         };
         if let Some(words) = words {
             let told = resource.status.waits.as_deref().map(gist);
-            // It is tried again, and said then if it is not now. To say it anew for a number in it would be news, for
-            // which it is tried at once.
+            // A failed write is tried again at the next turn. Writing the same reason for a new number in it would be a
+            // change, which begins a turn at once.
             let words = status::short(&words);
             if told != Some(gist(&words)) {
                 let _ = self.tell(key, resource, Some(&words)).await;
@@ -318,7 +324,7 @@ impl Controller {
             Step::Start(run) => self.start(key, resource, &run).await,
             Step::Keep(run) => return self.take_in(key, resource, run.id).await,
             Step::Settle(run, outcome) => {
-                // What it left may have been kept since that was decided.
+                // The output may have been kept since that was decided.
                 let kept = self.table().get(key).and_then(|it| it.kept.get(&run.id).cloned());
                 self.settle(key, resource, &run, &kept.unwrap_or(outcome)).await
             }
@@ -327,7 +333,7 @@ impl Controller {
         Ok(done?)
     }
 
-    /// Keeps what a run has left, and remembers how that went.
+    /// Keeps the output of a run, and notes how that went.
     async fn take_in(&self, key: &Key, resource: &Resource, run: u64) -> Result<(), Undone> {
         let job = self.table().get(key).and_then(|entry| entry.jobs.get(&run).cloned());
         let Some(job) = job else { return Ok(()) };
@@ -356,7 +362,7 @@ impl Controller {
         }
     }
 
-    /// Reads it as it is now.
+    /// Reads the QuarksJob anew from the API server.
     pub(super) async fn refresh(&self, key: &Key) -> Result<(), CallError> {
         let known = self.table().get(key).and_then(|entry| entry.resource.clone());
         match find(self.resources(key).get(&key.name)).await? {
@@ -388,14 +394,14 @@ impl Controller {
     ) -> Result<(), CallError> {
         match patched {
             Ok(document) => self.learn(key, &document),
-            // It is gone, and so is all that was to be done.
+            // The QuarksJob is gone, and with it all that was to be done.
             Err(CallError::NotFound) => self.table().forget_one(key, &resource.uid),
             Err(error) => return Err(error),
         }
         Ok(())
     }
 
-    /// One write: what it takes from the spec, and what it makes of it.
+    /// Writes the record of runs, and in the same write takes the trigger from the spec.
     async fn record(
         &self,
         key: &Key,
@@ -410,10 +416,10 @@ impl Controller {
             "annotations": {RUNS: written},
         }});
         let is_new = |run: &&Run| run.id > resource.record.last;
-        // Of a run that `once` still owes the strategy is what it was.
+        // For a run that `once` still owes, the strategy stays as it is.
         let mut new = record.open.iter().filter(is_new);
         if strategy != resource.strategy || new.any(|run| !run.inputs.is_empty()) {
-            // What the next run is told was for this one.
+            // The inputs in the spec were for this run.
             patch["spec"] = json!({"trigger": {"strategy": word(strategy), "inputs": null}});
         }
         let params = PatchParams::default();
@@ -455,7 +461,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Asks after Jobs that a list was without: only their absence now says that they are gone.
+    /// Asks the API server for each Job that a list lacked: only its answer says that the Job is gone.
     async fn clear_doubt(&self, key: &Key) -> Result<(), CallError> {
         let doubtful: Vec<SeenJob> = {
             let table = self.table();
@@ -476,13 +482,13 @@ impl Controller {
     }
 }
 
-/// Words without what is another each time: ports, ids, times.
+/// A message without its words that contain digits, such as ports, ids and times, which differ each time.
 fn gist(words: &str) -> String {
     let pieces = words.split_inclusive(|character: char| !character.is_alphanumeric());
     pieces.filter(|piece| !piece.contains(|character: char| character.is_ascii_digit())).collect()
 }
 
-/// Of milliseconds since 1970.
+/// A timestamp from milliseconds since 1970.
 fn timestamp(millis: u64) -> Timestamp {
     let millis = i64::try_from(millis).unwrap_or(i64::MAX);
     Timestamp::from_millisecond(millis).unwrap_or(Timestamp::MAX)

@@ -1,7 +1,7 @@
-//! Events, for those who have nothing but `kubectl describe`: a run that came to nothing, a trigger that was passed
-//! over, something that is waited for or cannot be tidied up.
+//! Events on a QuarksJob, for those who have nothing but `kubectl describe`: a run that failed, a trigger that was
+//! passed over, something that is waited for or cannot be removed.
 //!
-//! What goes well is in the status, which is written anyway; an event for each step would cost a call for each.
+//! What succeeds is only in the status, which is written anyway: an event for each step would cost a call each.
 
 use engine::trigger::{JobRecord, Outcome, Run, Trigger};
 use k8s_openapi::api::core::v1::Event;
@@ -14,7 +14,7 @@ use crate::events::{Told, warning, write};
 use crate::resources::time;
 
 impl Controller {
-    /// A run has ended.
+    /// Writes an event if a run has failed.
     pub(super) fn tell_of_end(&self, resource: &Resource, run: &Run, outcome: &Outcome) {
         if outcome.succeeded {
             return;
@@ -23,7 +23,7 @@ impl Controller {
         self.tell_event(resource, &outcome.reason, &message, &run.id.to_string());
     }
 
-    /// A trigger met a run.
+    /// Writes an event for a trigger that was passed over because a run was going on.
     pub(super) fn tell_of_one_passed_over(
         &self,
         resource: &Resource,
@@ -44,12 +44,12 @@ impl Controller {
         self.tell_event(resource, "PassedOver", &message, &resource.version.to_string());
     }
 
-    /// It cannot go on yet.
+    /// Writes an event that says what a QuarksJob waits for.
     pub(super) fn tell_of_waiting(&self, resource: &Resource, waits: &str) {
         self.tell_event(resource, "Waiting", waits, waits);
     }
 
-    /// Versions beyond those that are to be kept stay.
+    /// Writes an event that says why old versions of a Secret beyond the limit stay.
     pub(super) fn tell_of_what_stays(&self, resource: &Resource, wanted: &Wanted, why: &str) {
         let message = format!("old versions of {} stay: {why}", wanted.name);
         let (namespace, name) = (&*resource.namespace, &*resource.name);
@@ -57,7 +57,7 @@ impl Controller {
         self.tell_event(resource, "VersionsStay", &message, &message);
     }
 
-    /// `of` is what has happened: two leaders tell it once, by one name.
+    /// Writes an event. Its name derives from `reason` and `of`, so two leaders that tell the same write it once.
     fn tell_event(&self, resource: &Resource, reason: &str, message: &str, of: &str) {
         let told = Told {
             api_version: &resource.dialect.api_version(),

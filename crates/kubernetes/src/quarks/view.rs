@@ -1,5 +1,5 @@
-//! What a resource says of its runs, for people: read from it alone, by anybody who may read it. The controller
-//! need not be there.
+//! What a QuarksJob says of its runs, for people: read from the object alone, by anybody who may read it. The
+//! controller need not be running.
 //!
 //! ```text
 //! spec.trigger ── is it taken? ──▶ the record: runs that go on ──▶ status.history: runs that have ended
@@ -19,25 +19,25 @@ use super::api::pod::SIDECAR;
 use super::api::resource::{Resource, word};
 use crate::runner::delivery::DIRECTORY;
 
-/// The label of the Jobs of runs, and of their pods.
+/// The label that the Jobs of runs and their pods have.
 pub const OF_RUNS: &str = TRIGGERED;
 
 /// A QuarksJob or an ExtendedJob, as it was read.
 #[derive(Debug, Clone)]
 pub struct View {
-    /// Where it is.
+    /// Its namespace.
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// Another that has its name later has another.
+    /// Its uid: one that is made anew under this name has another.
     pub uid: String,
-    /// Its resource version: what a write that rests on this is conditioned on.
+    /// Its resource version, for writes that depend on what was read.
     pub version: String,
-    /// Somebody deleted it.
+    /// Whether it is being deleted.
     pub deleting: bool,
-    /// What its spec says.
+    /// The strategy in its spec.
     pub strategy: Strategy,
-    /// What its spec says of triggers that meet a run.
+    /// The `concurrencyPolicy` in its spec: what happens to a trigger while a run goes on.
     pub concurrency: Concurrency,
     /// `spec.trigger.inputs`, as they stand.
     pub inputs: Value,
@@ -56,7 +56,7 @@ pub struct View {
 pub struct RunView {
     /// Its number, from 1.
     pub id: u64,
-    /// What it was started for, as it is spelled.
+    /// The trigger that started it, as it is spelled in the status.
     pub trigger: String,
     /// The name of its Job.
     pub job: String,
@@ -69,27 +69,27 @@ pub struct RunView {
 /// How a run ended, and when.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunEnd {
-    /// How.
+    /// How it ended.
     pub outcome: Outcome,
-    /// When, RFC 3339.
+    /// When it ended, RFC 3339.
     pub ended_at: String,
     /// How long it took.
     pub seconds: Option<u64>,
 }
 
-/// What has become of somebody's `now`.
+/// What has become of a trigger `now` in the spec.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Taken<'v> {
-    /// Nothing yet: it stands in the spec.
+    /// Nothing yet: it is still in the spec.
     NotYet,
-    /// This run.
+    /// It started this run.
     By(&'v RunView),
-    /// It is gone, and no run was made of it.
+    /// It is no longer in the spec, and no run was made for it.
     PassedOver,
 }
 
 impl View {
-    /// `None` for what has no name or identity, which no server sends.
+    /// Reads a QuarksJob; `None` if it has no name or identity, which no server sends.
     pub fn of(dialect: Dialect, object: &DynamicObject) -> Option<Self> {
         let resource = Resource::of(dialect, object)?;
         let mut runs: Vec<RunView> = resource.status.history.iter().map(RunView::ended).collect();
@@ -120,12 +120,12 @@ impl View {
         })
     }
 
-    /// The strategy, as it is spelled.
+    /// The strategy, as it is spelled in the spec.
     pub fn strategy(&self) -> &'static str {
         word(self.strategy)
     }
 
-    /// A run that is known.
+    /// The run of this number, if the record or the history has it.
     pub fn run(&self, id: u64) -> Option<&RunView> {
         self.runs.iter().find(|run| run.id == id)
     }
@@ -136,7 +136,7 @@ impl View {
         self.run(id).map_or_else(derived, |run| run.job.clone())
     }
 
-    /// Whether a Job is that of this run, by what it says itself.
+    /// Whether a Job is that of run `id`, by its owners and its annotation.
     pub fn is_of_run(&self, job: &Job, id: u64) -> bool {
         let mut owners = job.metadata.owner_references.iter().flatten();
         let said = job.metadata.annotations.as_ref().and_then(|all| all.get(RUN_ID));
@@ -144,8 +144,8 @@ impl View {
             && said.is_some_and(|said| *said == id.to_string())
     }
 
-    /// What has become of a `now` that was said when `last` was the newest run: the first after it that was made
-    /// for one.
+    /// What has become of a `now` that was written when `last` was the newest run: the first later run that `now`
+    /// triggered is its run.
     pub fn taken(&self, last: u64) -> Taken<'_> {
         let mut later = self.runs.iter().rev().filter(|run| run.id > last);
         match later.find(|run| run.trigger == Trigger::Now.word()) {
@@ -157,7 +157,7 @@ impl View {
 }
 
 impl RunView {
-    /// How it ended, if that was without a Job: it had no pods, and has no logs.
+    /// How the run ended, if it had no Job: then it had no pods, and has no logs.
     pub fn ended_without_job(&self) -> Option<&Outcome> {
         let outcome = self.end.as_ref().map(|end| &end.outcome);
         outcome.filter(|outcome| had_no_job(outcome))
@@ -178,12 +178,12 @@ impl RunView {
     }
 }
 
-/// The labels of a namespace whose resources are run, unless the controller was told otherwise.
+/// The labels that a monitored namespace has, unless the controller was configured otherwise.
 pub fn monitored_labels() -> [String; 2] {
     ["monitored", "qjob-service-account"].map(|name| Dialect::QuarksJob.label(name))
 }
 
-/// The names of a pod's containers, in the order in which they begin, without those that are ours.
+/// The names of a pod's containers, in the order in which they begin, without our own.
 pub fn containers(pod: &Pod) -> Vec<&str> {
     let spec = pod.spec.as_ref();
     // No first container of a template has that directory: it is the one that brings the agent.
@@ -196,7 +196,7 @@ pub fn containers(pod: &Pod) -> Vec<&str> {
     names.filter(|name| *name != SIDECAR).collect()
 }
 
-/// Whether a line of a container's log is the agent's: output that is sealed, which says nothing to people.
+/// Whether a line of a container's log is the agent's sealed output, which people cannot read.
 pub fn is_sealed(line: &str) -> bool {
     agent::Line::parse(line).is_some()
 }

@@ -1,8 +1,8 @@
-//! What a workload is given to use an instance: a Provisioned Service (servicebinding.io, "Provisioned Service").
+//! The binding of an instance for workloads: a Provisioned Service (servicebinding.io, "Provisioned Service").
 //!
-//! Where its template says of which type it is, an instance that is ready names a Secret in `status.binding.name`: what
-//! its objects expose, with the type and, if it is said, the provider. The Secret is made in the requester's name, owned
-//! by the instance, and has another name for other content: what was read of one does not change.
+//! Where its template names a binding type, a ready instance names a Secret in `status.binding.name`: the values that
+//! its objects expose, with the type and, if it is given, the provider. The Secret is made in the requester's name,
+//! owned by the instance, and gets another name when its content changes: the content of one Secret never changes.
 
 use std::collections::BTreeMap;
 
@@ -27,17 +27,17 @@ use super::trouble::Trouble;
 use crate::calls::{CallError, call, find, only};
 use crate::names::MANAGED_BY;
 
-/// How much of an instance's name the name of its Secret has: `-binding-` and 16 digits come after it.
+/// How many characters of the instance's name its Secret's name has: `-binding-` and 16 digits follow.
 const NAME: usize = 228;
 
-/// What the template of an instance says of its binding.
+/// An annotation of the instance's template, if it is not empty.
 fn said<'a>(instance: &'a Instance, name: &str) -> Option<&'a str> {
     let annotations = &instance.spec()["template"]["metadata"]["annotations"];
     annotations[name].as_str().filter(|text| !text.is_empty())
 }
 
 impl Controller {
-    /// The Secret that will be made, for whoever asks whether it may be.
+    /// The binding Secret that will be made, for the review whether the requester may make it.
     pub(super) async fn binding(&self, instance: &Instance) -> Result<Option<Planned>, Trouble> {
         if said(instance, BINDING_TYPE).is_none() {
             return Ok(None);
@@ -52,7 +52,7 @@ impl Controller {
         }))
     }
 
-    /// Makes the Secret of an instance whose objects are ready; its name, if the template wants one.
+    /// Makes the binding Secret of an instance whose objects are ready; its name, if the template wants one.
     pub(super) async fn bind(
         &self,
         instance: &Instance,
@@ -93,8 +93,7 @@ impl Controller {
         Ok(Some(name))
     }
 
-    /// Has an instance that is ready name a Secret of what is exposed now: what is exposed may change, and the Secret may
-    /// have been removed.
+    /// Renews the binding of a ready instance: exposed values may change, and the Secret may have been removed.
     pub(super) async fn bind_again(&self, instance: &Instance) -> Result<(), Trouble> {
         let made: Vec<Made> = instance.objects().iter().filter_map(Made::of).collect();
         let binding = self.bind(instance, &made).await?;
@@ -106,8 +105,8 @@ impl Controller {
         Ok(())
     }
 
-    /// Removes the Secrets that an instance had before the one that it has now: nobody is pointed to them any more. What
-    /// cannot be removed goes with the instance.
+    /// Removes the former binding Secrets of an instance, which its status does not name any more. Those that cannot be
+    /// removed are collected with the instance.
     pub(super) async fn unbind(&self, instance: &Instance, now: Option<&str>) {
         let had = instance.status()["binding"]["name"].is_string();
         if !had && now.is_none() {
@@ -150,7 +149,8 @@ fn unbound(why: Unexposed) -> Trouble {
     }
 }
 
-/// Its name says which content it has, and with a key of ours: nobody can try what the content might be.
+/// The binding Secret. Its name has a digest of its content, made with our key, so that nobody can guess the content by
+/// trying.
 fn secret(of: &Key, of_type: &str, entries: &BTreeMap<String, String>, key: &hmac::Key) -> Value {
     let content = json!([&*of.uid, of_type, entries]).to_string();
     let content = hmac::sign(key, content.as_bytes());

@@ -1,7 +1,8 @@
-//! Has objects that were made become what they are to be now, in the requester's name.
+//! Changes the objects of an instance to what its new revision says, in the requester's name.
 //!
-//! By server-side apply: what the template does not say any more goes, and what others have added stays. An object was
-//! made by a plain POST, for only that leaves one alone that is somebody else's; what it wrote is made over to apply first.
+//! Changes are made by server-side apply: fields that left the template are removed, and fields that others added stay.
+//! Objects are created by a plain POST, because only a POST leaves somebody else's object alone; the fields that it
+//! wrote are handed over to apply first.
 
 use std::collections::HashSet;
 
@@ -24,7 +25,7 @@ use super::trouble::Trouble;
 use crate::calls::CallError;
 
 impl Controller {
-    /// Makes an object, or has it become what it is to be.
+    /// Makes an object, or changes it to what is planned.
     pub(super) async fn change_one(
         &self,
         instance: &Instance,
@@ -64,7 +65,7 @@ impl Controller {
         Ok(made)
     }
 
-    /// Removes what earlier revisions made and this one has not, if it is still theirs.
+    /// Removes the objects of earlier revisions that are not in this one, if they still belong to the instance.
     pub(super) async fn prune(
         &self,
         instance: &Instance,
@@ -101,7 +102,7 @@ impl Controller {
         }
     }
 
-    /// All objects of earlier revisions that are there, and do not go.
+    /// All objects of earlier revisions that exist and are not being removed.
     async fn all_still(
         &self,
         instance: &Instance,
@@ -121,7 +122,8 @@ impl Controller {
         Ok(all)
     }
 
-    /// An object of an earlier revision, if it is there, is of the instance, and does not say that it stays.
+    /// An object of an earlier revision, if it exists, belongs to the instance, is not being removed, and is not
+    /// annotated to stay.
     async fn still(
         &self,
         instance: &Instance,
@@ -133,20 +135,20 @@ impl Controller {
         let found = found.map_err(|error| Trouble::from(error).of(&planned.words()))?;
         let found = found.filter(|it| planned.is(&instance.key, it, &self.seal));
         let found = found.filter(|it| it["metadata"]["annotations"][KEEPS] != "false");
-        // What is going goes.
+        // An object that is being removed needs nothing more.
         let found = found.filter(|it| it["metadata"]["deletionTimestamp"].is_null());
         Ok(found.map(|found| made(&planned, &found)))
     }
 }
 
-/// Whether an object that cannot become what it is to be is made anew.
+/// Whether an object that cannot be changed as planned is to be made anew.
 pub(super) fn replaces(planned: &Planned) -> bool {
     planned.object["metadata"]["annotations"][ON_CHANGE] == "replace"
 }
 
-/// Whether an object would be taken in the place of the one that is there. That this cannot be changed may be the fault of
-/// the new one alone, and then nothing would be left. The API server finds such faults before it sees that the name is
-/// taken; with any other answer the object that is there stays.
+/// Checks, by a dry run, that the API server would accept the planned object as a new one. That the present object
+/// cannot be changed may be the fault of the planned one alone, and then nothing would be left. The API server finds
+/// such faults before it sees that the name is taken; with any other answer the present object stays.
 pub(super) async fn is_taken_anew(
     client: &Client,
     planned: &Planned,
@@ -160,13 +162,14 @@ pub(super) async fn is_taken_anew(
     }
 }
 
-/// Whether only a dry run is refused, for a webhook that is asked does more than to answer: it says nothing of the object.
+/// Whether only the dry run is refused, because a webhook that is called has side effects: that says nothing about the
+/// object.
 fn is_of_dry_runs(error: &CallError) -> bool {
     matches!(error, CallError::Invalid(said) if said.contains("does not support dry run"))
 }
 
-/// Without what the object that is there holds and sets free when it goes: the ports of nodes of a Service, and that a
-/// PriorityClass is the default, which one can be.
+/// The object without what the present one holds and frees when it is removed: node ports of a Service, and being the
+/// default PriorityClass, of which there is one.
 fn freed(object: &Value, found: &Value) -> Value {
     let mut freed = object.clone();
     let group = object["apiVersion"].as_str().and_then(|it| it.split_once('/')).map(|it| it.0);
@@ -197,7 +200,8 @@ fn freed(object: &Value, found: &Value) -> Value {
     freed
 }
 
-/// An object as it is to be, or would be (`is_dry`): only if it is still this one.
+/// Applies a planned object and returns the result, or, with `is_dry`, what it would be; only if the present object
+/// still is `found`.
 pub(super) async fn apply(
     client: &Client,
     planned: &Planned,
@@ -214,7 +218,7 @@ pub(super) async fn apply(
     let request = at(planned).patch(&planned.name, &params, &Patch::Apply(&body));
     match is_dry {
         true => answered_whole(client, request).await,
-        // It is done, whatever is left out of the answer.
+        // The change is made, whatever is left out of the answer.
         false => answered(client, request).await,
     }
 }
@@ -223,7 +227,7 @@ fn at(planned: &Planned) -> Request {
     requests(&planned.served, planned.namespace.as_deref())
 }
 
-/// What the POST wrote is from now on what was applied: else nothing of it would ever go.
+/// Makes the fields that our POST wrote count as applied: otherwise no apply would ever remove one of them.
 async fn take_over(client: &Client, planned: &Planned, found: &Value) -> Result<(), CallError> {
     let mut fields = found["metadata"]["managedFields"].clone();
     let entries = fields.as_array_mut().into_iter().flatten();
@@ -242,7 +246,7 @@ async fn take_over(client: &Client, planned: &Planned, found: &Value) -> Result<
     answered(client, request).await.map(drop)
 }
 
-/// Whether an entry of `managedFields` is what the POST wrote.
+/// Whether an entry of `managedFields` lists the fields that our POST wrote.
 pub(super) fn is_of_post(entry: &Value) -> bool {
     entry["manager"] == MANAGER && entry["operation"] == "Update" && entry["subresource"].is_null()
 }
@@ -261,7 +265,7 @@ async fn remove(client: &Client, planned: &Planned, found: &Value) -> Result<(),
     }
 }
 
-/// Why an object does not become what it is to be.
+/// The trouble for a change that the API server did not accept.
 pub(super) fn unapplied(error: CallError) -> Trouble {
     match error {
         CallError::Failed(said) if is_of_shape(&said) => Trouble::Final(said),
@@ -272,7 +276,7 @@ pub(super) fn unapplied(error: CallError) -> Trouble {
     }
 }
 
-/// Whether an object can never become what it is to be, as long as it is this one.
+/// Whether the error means that the present object can never be changed as planned.
 pub(super) fn cannot_be(error: &CallError) -> bool {
     match error {
         CallError::Invalid(_) => true,
@@ -281,8 +285,8 @@ pub(super) fn cannot_be(error: &CallError) -> bool {
     }
 }
 
-/// Apply knows what kinds look like, and refuses fields that one does not have, and lists with an entry twice; what is
-/// there already, too. That is said as a failure of the server.
+/// Whether a message says that apply refused the shape of an object: a field that its kind does not have, or a list
+/// with an entry twice, also where the present object has them. The API server reports that as a server failure.
 pub(super) fn is_of_shape(said: &str) -> bool {
     ["typed patch object", "failed to convert new object", "duplicate entries for key"]
         .iter()

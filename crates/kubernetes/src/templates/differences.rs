@@ -1,12 +1,12 @@
-//! In what an object differs from what it is to be: where, never what, for it may be confidential.
+//! Differences between an object and what it should be: where they are, never the values, which may be confidential.
 
 use serde_json::Value;
 
-/// How many places are named.
+/// How many differing places are named.
 const NAMED: usize = 5;
 
-/// Where two states of one object differ, by their paths; empty if they do not. What the API server counts and notes
-/// on its own, and what controllers say in the status, is no difference.
+/// The paths where two states of one object differ; empty if they do not. Metadata that the API server maintains, and
+/// the status, are not compared.
 pub(super) fn differences(one: &Value, other: &Value) -> Vec<String> {
     let mut found = Vec::new();
     compare(one, other, &mut String::new(), &mut found);

@@ -1,7 +1,7 @@
-//! Whether the objects of an instance still are what was made of it; by choice, they become that again.
+//! Drift: checks whether the objects of an instance still are as they were made, and, by choice, repairs them.
 //!
-//! What each would become if it were applied anew is asked of the API server, in the requester's name, and compared with
-//! what it is: so nothing that others have added, and nothing that is filled in, is taken for drift.
+//! A check asks the API server, in the requester's name, what each object would become if it were applied anew, and
+//! compares that with the object: so nothing that others have added, and no default, is taken for drift.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::{Duration, Instant};
@@ -23,19 +23,19 @@ use super::status::{Made, Objects, said_of_drift};
 use super::trouble::Trouble;
 use crate::calls::{CallError, find};
 
-/// What becomes of objects that are not what was made.
+/// What happens to drifted objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Drift {
-    /// Nobody looks.
+    /// Instances are not checked for drift.
     Ignore,
-    /// The instance says which, and where: its condition `Drifted`.
+    /// The condition `Drifted` of the instance says which objects drifted, and where.
     Report,
-    /// They become what was made; the instance says which did.
+    /// Drifted objects are changed back; the instance says which.
     Repair,
 }
 
 impl Drift {
-    /// As an annotation of an instance, or of an object, has it.
+    /// Parses the value of the drift annotation of an instance.
     fn of(word: &str) -> Option<Self> {
         match word {
             "ignore" => Some(Self::Ignore),
@@ -46,33 +46,33 @@ impl Drift {
     }
 }
 
-/// When one is looked at for which there was no place.
+/// How soon an instance is checked for which there was no permit.
 const AGAIN: Duration = Duration::from_secs(1);
-/// When one is looked at again in which something was left to do.
+/// How soon an instance is checked again in which something was left to do.
 const SOON: Duration = Duration::from_secs(5);
 
-/// What is logged of one that could not be looked at.
+/// The log message for an instance or object that could not be checked.
 const UNKNOWN: &str = "whether it has drifted is not known";
 
-/// What a look came to.
+/// The result of a drift check.
 enum Inspected {
     /// Nothing is left to do.
     Through,
-    /// Something is, that may go in a moment.
+    /// Something is left to do that may succeed in a moment.
     InPart,
-    /// There was no turn for it.
+    /// There was no permit for the check.
     NotYet,
 }
 
-/// An object that is not what was made.
+/// An object that is not as it was made.
 struct Drifted<'p> {
     planned: &'p Planned,
-    /// Which it is, and where it differs.
+    /// Which object it is, and where it differs.
     words: String,
 }
 
 impl Controller {
-    /// Looks after one that is ready, if it is time. When to look again.
+    /// Checks a ready instance for drift, if it is due; when to check again.
     pub(super) async fn look_after(&self, key: &Key) -> Result<Option<Duration>, ()> {
         let every = self.settings.drift_interval;
         if self.settings.drift == Drift::Ignore || every.is_zero() {
@@ -88,7 +88,7 @@ impl Controller {
         let next = match self.inspect(key).await {
             Ok(Inspected::Through) => every,
             Ok(Inspected::NotYet) => AGAIN,
-            // One is removed to be made anew, say, or was written in the meantime.
+            // An object is removed to be made anew, say, or the instance was written in the meantime.
             Ok(Inspected::InPart) | Err(Trouble::Old) => every.min(SOON),
             Err(trouble) => {
                 let (namespace, name, why) = (&*key.namespace, &*key.name, trouble.reason());
@@ -100,7 +100,7 @@ impl Controller {
         Ok(Some(next))
     }
 
-    /// What becomes of what has drifted.
+    /// What happens to drifted objects of this instance.
     pub(super) fn drift_of(&self, instance: &Instance) -> Drift {
         instance.annotation(DRIFT).and_then(Drift::of).unwrap_or(self.settings.drift)
     }
@@ -125,7 +125,7 @@ impl Controller {
         for look in looks {
             match look {
                 Ok(found) => drifted.extend(found),
-                // One that cannot be told keeps no other from being looked after.
+                // An object that cannot be checked does not keep others from being checked.
                 Err(trouble) => pass_over(key, &prepared, trouble, UNKNOWN)?,
             }
         }
@@ -148,7 +148,7 @@ impl Controller {
         Ok(looked)
     }
 
-    /// The binding of one that was looked at: after what was said of it, for what is exposed may have been repaired.
+    /// Renews the binding of an instance after its check, because exposed objects may have been repaired.
     async fn bind_as_it_is(&self, key: &Key, prepared: &Prepared) -> Result<(), Trouble> {
         let Some(instance) = self.read(key).await?.filter(is_idle) else { return Ok(()) };
         match self.bind_again(&instance).await {
@@ -157,7 +157,7 @@ impl Controller {
         }
     }
 
-    /// One as it is now, if it is still it.
+    /// Reads an instance as it is now, if it still is the same (by its uid).
     async fn read(&self, key: &Key) -> Result<Option<Instance>, Trouble> {
         let found = find(self.instances(&key.namespace).get(&key.name)).await;
         let found = found.map_err(|error| Trouble::Passing(error.to_string()))?;
@@ -211,13 +211,13 @@ impl Controller {
             match self.change_one(instance, client, planned).await {
                 Ok(again) => {
                     just_made.push(again.clone());
-                    // What is another object now is said to be it.
+                    // An object that was made anew has another uid.
                     if let Some(there) = made.iter_mut().find(|it| it.is_at(&again)) {
                         there.uid = again.uid;
                     }
                     repaired.push(words);
                 }
-                // What was made is looked after first.
+                // What was just made is taken care of first.
                 Err(Trouble::Old) => {
                     is_old = true;
                     break;
@@ -255,7 +255,8 @@ impl Controller {
         said.map(|()| looked)
     }
 
-    /// Says how its objects are, and what was made where something was made anew: nothing, where that is no news.
+    /// Writes the drift condition, and the objects where one was made anew, to the status; writes nothing where that is
+    /// no news.
     async fn say_drift(
         &self,
         instance: &Instance,
@@ -265,7 +266,7 @@ impl Controller {
     ) -> Result<(), Trouble> {
         let said = said_of_drift(instance, are, &message, &self.now().to_string());
         let objects: Option<Vec<_>> = made.map(|all| all.iter().map(Made::entry).collect());
-        // What is another object now is said in any case: by its uid it is removed.
+        // The uid of an object that was made anew is written in any case: by it the object is removed.
         let objects = objects.filter(|objects| objects.as_slice() != instance.objects());
         let is_news = said.is_some();
         let mut status = json!({});
@@ -290,7 +291,7 @@ fn is_idle(instance: &Instance) -> bool {
     instance.is("Ready") && !instance.is_changed() && !instance.deleting
 }
 
-/// Logs, redacted, why a part of a look came to nothing, and goes on; but not where somebody else wrote the instance.
+/// Logs, redacted, why a part of a check failed, and goes on; an error if somebody else wrote the instance.
 fn pass_over(key: &Key, prepared: &Prepared, trouble: Trouble, what: &str) -> Result<(), Trouble> {
     let trouble = trouble.redacted(&prepared.redactor);
     let why = trouble.reason().ok_or(Trouble::Old)?;
@@ -299,7 +300,7 @@ fn pass_over(key: &Key, prepared: &Prepared, trouble: Trouble, what: &str) -> Re
     Ok(())
 }
 
-/// When one is looked at first: not all at once.
+/// How long until an instance is first checked: spread by its uid, so that not all are checked at once.
 fn first(key: &Key, every: Duration) -> Duration {
     let mut hasher = DefaultHasher::new();
     key.uid.hash(&mut hasher);

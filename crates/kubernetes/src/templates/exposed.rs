@@ -1,4 +1,4 @@
-//! What the objects of an instance expose, read in somebody's name.
+//! The values that the objects of an instance expose, read in the name of whoever the client acts for.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use super::ours::Ours;
 use super::status::Made;
 use crate::calls::CallError;
 
-/// Why it is not known.
+/// Why the exposed values are not known.
 #[derive(Debug)]
 pub(super) enum Unexposed {
     /// An object cannot be read: which, and why.
@@ -23,11 +23,11 @@ pub(super) enum Unexposed {
     Gone(String),
     /// An object is there, and is not the instance's: which.
     Foreign(String),
-    /// An annotation, or what it refers to, cannot be told. Nothing of it is quoted.
+    /// An annotation, or what it refers to, is wrong. Nothing of it is quoted.
     Wrong(String),
 }
 
-/// What these objects expose, by the keys of their annotations.
+/// The values that objects expose, by the keys of their annotations.
 pub(super) async fn exposed(
     client: &Client,
     kinds: &Kinds,
@@ -41,7 +41,7 @@ pub(super) async fn exposed(
     expose(&read).map_err(|why| Unexposed::Wrong(why.to_string()))
 }
 
-/// An object that was made, if it is still that one.
+/// Reads an object that was made, if it still is that one.
 async fn read(
     client: &Client,
     kinds: &Kinds,
@@ -55,7 +55,7 @@ async fn read(
         Ok(Sought::Foreign) => return Err(Unexposed::Foreign(words)),
         Err(error) => return Err(Unexposed::Unread(words, error)),
     };
-    // Of one that was read alone the server may leave it out.
+    // The server may leave these out of a single object.
     found["apiVersion"] = json!(made.api_version);
     found["kind"] = json!(made.kind);
     Ok(found)

@@ -1,4 +1,4 @@
-//! Which kinds the API server knows: asked once for each version of a group, and again when one is missing.
+//! The kinds that the API server serves: asked once for each version of a group, and again when one is missing.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,40 +11,41 @@ use super::names::Kind;
 use crate::calls::{CallError, call};
 use crate::install::{kinds, knows};
 
-/// How long an answer holds.
+/// How long an answer about the kinds of a version is used.
 const HOLDS: Duration = Duration::from_secs(600);
-/// The same of an answer in which a kind is missing.
+/// How long an answer is used in which the wanted kind is missing.
 const MISSING_HOLDS: Duration = Duration::from_secs(1);
 
-/// No version of a group is longer.
+/// The greatest length of an `apiVersion`.
 const LONGEST: usize = 253;
 
-/// A kind as an API server serves it: where its objects are.
+/// A kind as the API server serves it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ServedKind {
     pub(super) resource: ApiResource,
     pub(super) is_namespaced: bool,
-    /// Whether what is made can be read and removed again.
+    /// Whether its objects can be read and removed once they are made.
     pub(super) is_kept: bool,
 }
 
 impl ServedKind {
-    /// Whether there can be objects of it in this namespace; in none, where it is empty.
+    /// Whether objects of the kind can be in this namespace; an empty one means cluster-scoped.
     pub(super) fn can_be_in(&self, namespace: &str) -> bool {
         self.is_namespaced != namespace.is_empty()
     }
 }
 
-/// When it was asked, and what it said.
+/// When the API server was asked for a version, and which kinds it serves in it.
 type Known = (Instant, Arc<[ServedKind]>);
 
-/// What can be done with objects that are kept; what can only be made is an answer, and no object: an access review.
+/// The verbs of a kind whose objects are kept. A kind that can only be created, such as an access review, is an answer,
+/// and no object.
 const KEEPING: [&str; 3] = ["create", "get", "delete"];
 
 /// The kinds of an API server.
 pub(super) struct Kinds {
     client: Client,
-    /// By the version of a group, as `apiVersion` says it.
+    /// The kinds by `apiVersion`.
     known: Mutex<HashMap<String, Known>>,
 }
 
@@ -80,7 +81,8 @@ impl Kinds {
         Ok(found)
     }
 
-    /// The same of something that was made once: a version may be gone, and its kind there in another.
+    /// Like [`Kinds::find`], for an object that was made once: where its version is gone, the kind may be served in
+    /// another.
     pub(super) async fn find_any(
         &self,
         api_version: &str,
@@ -100,7 +102,7 @@ impl Kinds {
         Ok(None)
     }
 
-    /// What a call of a version came to: if that is not served any more, what was known of it is forgotten.
+    /// Passes on the result of a call, and forgets the kinds of its version if that is not served any more.
     pub(super) fn seen<T>(
         &self,
         api_version: &str,
@@ -113,12 +115,12 @@ impl Kinds {
         })
     }
 
-    /// What was known of it does not hold: an object of it could not be found.
+    /// Forgets the kinds of a version, so that the API server is asked again.
     pub(super) fn forget(&self, api_version: &str) {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).remove(api_version);
     }
 
-    /// A version without kinds is not served.
+    /// Keeps the kinds of a version; a version without kinds is not served, and forgotten.
     fn learn(&self, api_version: &str, served: Arc<[ServedKind]>) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         match served.is_empty() {
@@ -134,8 +136,8 @@ impl Kinds {
     async fn ask(&self, api_version: &str) -> Result<Arc<[ServedKind]>, CallError> {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         let resources = kinds(&self.client, api_version).await?;
-        // One that has just begun to answer knows of no custom resource for a moment: only where it knows of ours does it
-        // say something that it knows of no other.
+        // An API server that has just started serves no custom resources for a moment: only where it serves ours does
+        // an empty answer mean that the version has no kinds.
         if resources.is_empty() && !knows(&self.client, &Kind::TemplateInstance.resource()).await? {
             return Err(CallError::Unserved);
         }
@@ -155,7 +157,7 @@ impl Kinds {
     }
 }
 
-/// Whether it can be the version of a group: it becomes a part of a path.
+/// Whether a text can be an `apiVersion`: it becomes a part of a path.
 pub(super) fn is_version(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-');
     let good = |part: &str| {

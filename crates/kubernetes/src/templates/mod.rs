@@ -1,4 +1,4 @@
-//! TemplateInstances: a template becomes objects, in the name of whoever ordered it.
+//! TemplateInstances: the controller makes the objects of a template in the name of the instance's requester.
 //!
 //! ```text
 //! TemplateInstance ──owns──▶ Secret        what it was begun with: values, requester; before anything is made
@@ -7,7 +7,7 @@
 //!   status.objects, conditions
 //! ```
 //!
-//! Of each look at an instance, in the order in which they take part:
+//! The modules, in the order in which they take part when the controller processes an instance:
 //!
 //! | | |
 //! |---|---|
@@ -21,8 +21,8 @@
 //!
 //! Beside them: `broker` orders instances for platforms, `admission` is the webhook, `preview` shows what would be made.
 //!
-//! An instance costs a write for each object and four: that it is held, its values, what was made of it, that it is
-//! ready. What has failed costs nothing more; whether what is ready is still what was made is looked at from time to time.
+//! An instance costs one write for each object and four more: its finalizer, its record, the objects in its status, its
+//! Ready condition. A failed instance costs nothing more; a ready one is checked for drift from time to time.
 
 pub mod admission;
 mod applied;
@@ -90,7 +90,8 @@ use crate::own::{self, OwnError};
 use crate::queue::{Queue, take_turns};
 use crate::server_time::ServerTime;
 
-/// Applies the definitions, and waits until they are served. Not for OpenShift, which serves these kinds itself.
+/// Applies the CustomResourceDefinitions of the template kinds, and waits until the API server serves them. Not for
+/// OpenShift, which serves these kinds itself.
 ///
 /// # Errors
 /// If the API server does not take one, or does not serve it within 15 s.
@@ -98,7 +99,7 @@ pub async fn install(client: Client) -> Result<(), InstallError> {
     install::install(client, Kind::ALL.map(definition)).await
 }
 
-/// Whether the API server serves these kinds without our definitions: OpenShift does.
+/// Whether the API server serves the template kinds without our CustomResourceDefinitions: OpenShift does.
 ///
 /// # Errors
 /// If it does not say.
@@ -112,100 +113,101 @@ pub async fn are_served_otherwise(client: &Client) -> Result<bool, TemplatesErro
     Ok(!install::is_defined(client, &name).await.map_err(unanswered)?)
 }
 
-/// What the key of seals and the Lease are named by, unless several share a namespace.
+/// The default name of the Lease and of the Secret of the sealing key; controllers that share a namespace need others.
 pub const NAME: &str = "templates";
-/// How many instances are worked on at a time, unless said otherwise.
+/// How many instances are processed at a time, by default.
 pub const WORKERS: usize = 16;
 
-/// How often it is looked whether objects are still what was made, unless said otherwise.
+/// How often the objects of an instance are checked for drift, by default.
 pub const DRIFT_INTERVAL: Duration = Duration::from_secs(3600);
 
-/// For how long a call that was not answered may take effect, unless said otherwise: so long does an API server work on
-/// one.
+/// For how long an unanswered call may still take effect, by default: an API server works on a call for that long.
 pub const LONGEST_CALL: Duration = Duration::from_secs(60);
 
-/// Of so many workers one at most looks whether something has drifted: what is ordered does not wait for it.
+/// One worker in this many, at least one, may check instances for drift at a time: new instances do not wait for the
+/// checks.
 const PART_OF_LOOKS: usize = 4;
-/// How many watches of what is waited for there are at once, each a connection; further ones are asked for instead.
+/// How many watches for the readiness of objects are open at once, each a connection; beyond them objects are polled.
 const WATCHES: usize = 500;
 
-/// What the parameters of an instance come to is much from here on, in bytes.
+/// From this many bytes on, the substituted parameters of an instance count as large.
 const MUCH: usize = 512 * 1024;
-/// Of those in which that is much so many are made, or looked at, at a time: several times that is there while objects are
-/// sent and answered.
+/// At most this many instances with large parameters are processed at once: sending their objects takes several times
+/// that memory.
 const LARGE_AT_ONCE: usize = 4;
 
-/// A spec is heavy from here on, in bytes that it takes once it is read.
+/// From this many bytes on, once it is parsed, a spec counts as heavy.
 const HEAVY: usize = 1 << 20;
-/// What the heavy ones that are worked on at once take together, in KiB. As they are made it is some four times that.
+/// How many KiB the heavy specs that are processed at once may take together; making their objects takes some four
+/// times that.
 const HEAVY_AT_ONCE: usize = 32 << 10;
 
-/// Whose word it is that a requester is who ordered an instance.
+/// Who vouches that `spec.requester` of an instance is the user who ordered it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Requesters {
-    /// That of whoever verified it: [`verified`].
+    /// The admission webhook or another holder of the sealing key that verified the requester: [`verified`].
     Verified,
-    /// That of whoever made the instance: for clusters where whoever may make one may act for anybody, or where
-    /// the API server verifies it itself.
+    /// Whoever creates the instance: for clusters in which everybody who may create one may act for anybody, or where
+    /// the API server itself verifies the requester.
     Trusted,
 }
 
-/// How TemplateInstances are made.
+/// The settings of the TemplateInstance controller.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Where what is ours is kept: the key of seals.
+    /// The namespace of the Secret with the sealing key.
     pub namespace: String,
-    /// What has to be told from others of its kind in that namespace.
+    /// The name that tells the Secret and the Lease of this controller from others in that namespace.
     pub name: String,
-    /// Whose word it is that a requester is who ordered an instance.
+    /// Who vouches for the requester of an instance.
     pub requesters: Requesters,
-    /// The namespaces whose instances are made; empty: all.
+    /// The namespaces whose instances are processed; empty: all.
     pub watched: Vec<String>,
-    /// How many instances are worked on at a time.
+    /// How many instances are processed at a time.
     pub workers: usize,
-    /// What becomes of objects that are not what was made, unless their instance says otherwise.
+    /// What happens to drifted objects, unless their instance says otherwise.
     pub drift: Drift,
-    /// How often that is looked at.
+    /// How often instances are checked for drift.
     pub drift_interval: Duration,
-    /// How what only OpenShift has becomes what any Kubernetes has; `None`: it does not.
+    /// How OpenShift's kinds are translated to those of any Kubernetes; `None`: they are not.
     pub translation: Option<Translation>,
-    /// For how long a call that was not answered may take effect.
+    /// For how long an unanswered call may still take effect.
     pub longest_call: Duration,
 }
 
-/// Why there is no controller.
+/// Why the template controller, or a part of it, cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum TemplatesError {
-    /// The API server does not say what it knows.
+    /// The API server does not say which kinds it serves.
     #[error("the API server does not answer: {0}")]
     Unanswered(String),
-    /// It does not know TemplateInstance.
+    /// The API server does not serve TemplateInstance.
     #[error(
         "the API server knows no TemplateInstance: apply the definitions, `manciple crds --templates`"
     )]
     NotInstalled,
-    /// The key of seals cannot be had.
+    /// The sealing key cannot be read or made.
     #[error("the key of seals: {0}")]
     Key(OwnError),
 }
 
-/// Not its source: it is in the words already.
+/// The error is not kept as the source: the message contains it already.
 impl From<OwnError> for TemplatesError {
     fn from(error: OwnError) -> Self {
         Self::Key(error)
     }
 }
 
-/// The key that says that something is ours, for all replicas.
+/// The sealing key: an HMAC key, shared by all replicas, with which they recognise what they wrote.
 ///
 /// # Errors
-/// If the Secret that it is kept in cannot be read or made.
+/// If the Secret of the key cannot be read or made.
 pub async fn seal_key(client: Client, namespace: &str, name: &str) -> Result<hmac::Key, OwnError> {
     let key = own::digest_key(client, namespace, name).await?;
     Ok(hmac::Key::new(hmac::HMAC_SHA256, &key))
 }
 
-/// Makes TemplateInstances while it leads, and knows of them before.
+/// The TemplateInstance controller: it watches instances always, and processes them while it leads.
 pub struct Controller {
     client: Client,
     time: Arc<ServerTime>,
@@ -215,25 +217,25 @@ pub struct Controller {
     table: Mutex<Table>,
     queue: Arc<Queue<Key>>,
     counters: Counters,
-    /// One for each watch of what is waited for.
+    /// One permit for each watch for the readiness of objects.
     watches: Arc<Semaphore>,
-    /// One for each look whether something has drifted.
+    /// One permit for each drift check.
     looks: Semaphore,
-    /// One for each whose parameters come to much.
+    /// One permit for each instance with large parameters.
     large: Arc<Semaphore>,
-    /// One for each KiB of those whose spec is heavy.
+    /// One permit for each KiB of heavy specs.
     heavy: Semaphore,
-    /// An instance was gone while its objects were made.
+    /// Notified when an instance was gone while its objects were made.
     stray: Notify,
-    /// Since when this is the one that acts, if it is.
+    /// Since when this controller leads, if it does.
     led_since: Mutex<Option<Instant>>,
 }
 
 impl Controller {
-    /// Reads what has to be known before anything is made.
+    /// Opens the controller: checks that the API server serves the kinds, and reads or makes the sealing key.
     ///
     /// # Errors
-    /// If the API server does not answer, does not know the kinds, or does not let us.
+    /// If the API server does not answer, does not serve TemplateInstance, or denies access to the sealing key.
     pub async fn open(client: Client, settings: Settings) -> Result<Arc<Self>, TemplatesError> {
         let (client, time) = ServerTime::of(&client, &settings.namespace);
         let knows = install::knows(&client, &Kind::TemplateInstance.resource()).await;
@@ -259,7 +261,8 @@ impl Controller {
         }))
     }
 
-    /// Watches for ever, and acts while `lead` says that it leads. To be spawned; ends when it is dropped.
+    /// Watches instances for ever, and processes them while `lead` says that this controller leads. To be spawned; ends
+    /// when it is dropped.
     pub async fn run(self: Arc<Self>, lead: Arc<Lead>) {
         let mut tasks = JoinSet::new();
         for scope in self.scopes() {
@@ -295,7 +298,7 @@ impl Controller {
         take_turns(queue, workers, leads, step).await;
     }
 
-    /// Whether it acts, or can: it knows which instances there are.
+    /// Whether the controller is ready to act: it has listed the instances of all its scopes.
     pub fn is_ready(&self) -> bool {
         let table = self.table();
         self.scopes().iter().all(|scope| table.listed.contains(scope))
@@ -327,7 +330,7 @@ impl Controller {
         Api::namespaced(self.client.clone(), namespace)
     }
 
-    /// Reads one again, for what is known of it is old. Whether it is still there.
+    /// Reads an instance again, because what the table has of it may be old; whether it still exists.
     async fn refresh(&self, key: &Key) -> Result<bool, CallError> {
         let found = find(self.instances(&key.namespace).get(&key.name)).await?;
         let is_there = found.as_ref().and_then(Key::of).is_some_and(|found| found == *key);

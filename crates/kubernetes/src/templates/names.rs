@@ -1,56 +1,58 @@
-//! Names that users of the original know, and those beyond it.
+//! Names in manifests: those of OpenShift's template kinds, and our own beyond them.
 
 use kube::discovery::ApiResource;
 
-/// The group of templates.
+/// The API group of the template kinds.
 pub const GROUP: &str = "template.openshift.io";
-/// Its version.
+/// The version of the group.
 pub const VERSION: &str = "v1";
-/// Each object that an instance has made: a label, whose value is the uid of the instance.
+/// The label of each object that an instance has made; its value is the uid of the instance.
 pub const OWNER: &str = "template.openshift.io/template-instance-owner";
-/// Holds an instance until its objects are gone.
+/// The finalizer that holds a TemplateInstance until its objects are gone.
 pub const FINALIZER: &str = "template.openshift.io/finalizer";
-/// Holds what an instance was begun with until its objects are gone.
+/// The finalizer that holds the record of an instance until the objects are gone.
 pub(super) const HOLDS_RECORD: &str = "template.manciple.dev/record";
-/// That an object which nothing owns is of an instance: an annotation, sealed.
+/// The annotation, sealed, by which an object without an owner reference belongs to an instance.
 pub(super) const MARK: &str = "template.manciple.dev/made";
-/// That it was verified who ordered an instance: an annotation, made by who did.
+/// The annotation that proves who ordered an instance, written by whoever verified it.
 pub const VERIFIED: &str = "template.manciple.dev/requester-verified";
-/// What becomes of an object that cannot be changed to what it is to be: an annotation; `replace`: it is made anew.
+/// The annotation of an object that says what happens where the object cannot be changed as ordered; `replace`: it is
+/// deleted and made anew.
 pub(super) const ON_CHANGE: &str = "template.manciple.dev/on-change";
-/// Whether an object goes when it leaves the template: an annotation; `false`: it stays until its instance goes.
+/// The annotation that says whether an object is removed when it leaves the template; `false`: it stays until its
+/// instance is deleted.
 pub(super) const KEEPS: &str = "template.manciple.dev/prune";
-/// What becomes of objects that are not what was made: an annotation of an instance (`ignore`, `report`, `repair`), or
-/// of an object (`ignore`).
+/// The annotation that says what happens to drifted objects: on an instance `ignore`, `report` or `repair`, on an
+/// object `ignore`.
 pub(super) const DRIFT: &str = "template.manciple.dev/drift";
-/// Of which earlier revision a template is again: an annotation of it, as a rollback writes it.
+/// The annotation of a template that names the earlier revision it repeats, as a rollback writes it.
 pub const REVISION: &str = "template.manciple.dev/revision";
-/// Of which type an instance is that workloads are bound to (servicebinding.io): an annotation of its template.
+/// The annotation of a template that names the service type of its binding (servicebinding.io).
 pub(super) const BINDING_TYPE: &str = "template.manciple.dev/binding-type";
-/// Who provides it: the same.
+/// The annotation of a template that names the provider of its binding.
 pub(super) const BINDING_PROVIDER: &str = "template.manciple.dev/binding-provider";
-/// Of which instance the Secret of a binding is, by its uid: a label.
+/// The label of a binding Secret; its value is the uid of the instance.
 pub(super) const BINDING_OF: &str = "template.manciple.dev/binding-of";
-/// Who writes, in `metadata.managedFields`.
+/// The field manager under which the controller writes, in `metadata.managedFields`.
 pub(super) const MANAGER: &str = "manciple-templates";
 
-/// The kinds of the group.
+/// A kind of the template group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// What can be instantiated.
+    /// A Template, which can be instantiated.
     Template,
-    /// One that is, in the name of its requester.
+    /// A template instantiated in its requester's name.
     TemplateInstance,
-    /// What the broker of the original keeps of an instance that was ordered from it.
+    /// What OpenShift's template service broker keeps of a service instance that was ordered from it.
     BrokerTemplateInstance,
 }
 
 impl Kind {
-    /// All.
+    /// All kinds of the group.
     pub const ALL: [Self; 3] =
         [Self::Template, Self::TemplateInstance, Self::BrokerTemplateInstance];
 
-    /// As in manifests.
+    /// The kind, as manifests name it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Template => "Template",
@@ -59,7 +61,7 @@ impl Kind {
         }
     }
 
-    /// As in paths.
+    /// The plural, as URL paths have it.
     pub fn plural(self) -> &'static str {
         match self {
             Self::Template => "templates",
@@ -68,7 +70,7 @@ impl Kind {
         }
     }
 
-    /// For the client.
+    /// The resource, as the client needs it.
     pub fn resource(self) -> ApiResource {
         ApiResource {
             group: GROUP.to_owned(),

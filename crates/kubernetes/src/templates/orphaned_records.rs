@@ -1,9 +1,10 @@
-//! Records whose instance is gone, and what was made by them that nobody else removes.
+//! Records whose instance is gone, and the objects made by them that nobody else removes.
 //!
-//! An API server that is deleting an object may not see a finalizer that it takes in the same moment: the instance is
-//! gone, though it was held. Whoever was making its objects sees that, and removes them; if it dies before, only the
-//! record knows of them. So whoever leads looks for such records: once all that was under way when it began has taken
-//! effect, so long after each time that it came upon one itself, and from time to time.
+//! An API server that is deleting an object may overlook a finalizer that is added in the same moment: the instance is
+//! gone, though it had the finalizer. The controller that was making its objects notices, and removes them; if it dies
+//! before, only the record knows of them. So the leader looks for such records: once
+//! [`LONGEST_CALL`](super::LONGEST_CALL) after it began to lead, once as long after each time that it met such an
+//! instance itself, and every hour.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -28,19 +29,21 @@ use super::trouble::Trouble;
 use crate::calls::{CallError, call, find, next_page};
 use crate::names::MANAGED_BY;
 
-/// How often they are looked for.
+/// How often the leader looks for orphaned records.
 const EVERY: Duration = Duration::from_secs(3600);
-/// How soon again, where something was left; twice as long each time. Longer than a kind that is defined anew is unknown.
+/// How soon it looks again where something was left; doubled each time. Longer than a kind is unknown while it is
+/// defined anew.
 const AGAIN: Duration = Duration::from_secs(15);
-/// How many are listed at a time.
+/// How many Secrets are listed at a time.
 const PAGE: u32 = 500;
 
 impl Controller {
-    /// Looks for them, as long as it leads. To be spawned when it begins to; ends when it is dropped.
+    /// Looks for orphaned records as long as this controller leads. To be spawned when it begins to; ends when it is
+    /// dropped.
     pub(super) async fn clear_strays(self: Arc<Self>) {
         let mut again = AGAIN;
         let mut next = Instant::now() + self.settings.longest_call;
-        // Those of which nothing was left when they were last looked at.
+        // The records of which nothing was left when they were last looked at.
         let mut cleared = HashSet::new();
         loop {
             tokio::select! {
@@ -92,7 +95,8 @@ impl Controller {
         all
     }
 
-    /// Records that hold something, by what they say of their instances; those of instances that are known of are left out.
+    /// The instances whose records have our finalizer, by the owner references of the records; those that the table
+    /// knows are left out.
     async fn records(&self, scope: &Scope) -> Result<Vec<Key>, CallError> {
         let secrets: Api<Secret> = match scope {
             Some(namespace) => Api::namespaced(self.client.clone(), namespace),
@@ -110,9 +114,9 @@ impl Controller {
         }
     }
 
-    /// If an instance is gone, removes what was made of it that nobody else does, then lets go of its record: not at the
-    /// first look by which nothing is left, for a kind may be unknown for a moment. One that is not sealed as the record of that
-    /// very instance is somebody else's, or a copy.
+    /// If an instance is gone, removes those of its objects that nobody else removes, then releases its record: not at
+    /// the first look that finds nothing left, because a kind may be unknown for a moment. A record that is not sealed
+    /// for this very instance is somebody else's, or a copy, and is left alone.
     async fn clear(&self, key: &Key, cleared: &mut HashSet<Key>) -> Result<Left, Trouble> {
         let found = find(self.instances(&key.namespace).get_metadata(&key.name)).await;
         let found = found.map_err(|error| Trouble::Passing(error.to_string()))?;
@@ -143,7 +147,7 @@ impl Controller {
         Ok(Left::Nothing)
     }
 
-    /// What there is of what a record says, but for what Kubernetes collects.
+    /// The objects of a record that still exist, without those that Kubernetes collects.
     async fn made_by(
         &self,
         key: &Key,
@@ -169,7 +173,7 @@ impl Controller {
     }
 }
 
-/// The instance of a record, if it is one that holds something.
+/// The instance of a Secret that is a record and has our finalizer.
 fn of_record(secret: &ObjectMeta) -> Option<Key> {
     let holds = secret.finalizers.iter().flatten().any(|it| it == HOLDS_RECORD);
     let mut owners = secret.owner_references.iter().flatten();

@@ -14,7 +14,7 @@ use super::ours::Ours;
 use super::record;
 use super::resource::Key;
 
-/// No name is longer.
+/// The greatest length of an object's name.
 const LONGEST: usize = 253;
 
 /// An object that is to be made.
@@ -22,54 +22,55 @@ const LONGEST: usize = 253;
 pub(super) struct Planned {
     pub(super) served: ServedKind,
     pub(super) name: String,
-    /// `None` for what is of the whole cluster.
+    /// `None` for cluster-scoped objects.
     pub(super) namespace: Option<String>,
-    /// What is made before others has a lower one; those that have the same are made at once.
+    /// The order of making: objects with a lower rank are made first, those with the same at once.
     pub(super) rank: u8,
     pub(super) object: Value,
 }
 
 impl Planned {
-    /// As messages name it: the resource and the name.
+    /// The resource and the name, as messages say them.
     pub(super) fn words(&self) -> String {
         format!("{}, Name={}", self.resource(), self.name)
     }
 
-    /// What its place is named by.
+    /// The names that say where the object is: its own and its namespace's.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         [self.name.as_str()].into_iter().chain(self.namespace.as_deref())
     }
 
-    /// What it has in common with what is the same object, and with nothing else.
+    /// The identity of the object: resource, namespace and name.
     pub(super) fn identity(&self) -> (String, Option<String>, String) {
         (self.resource(), self.namespace.clone(), self.name.clone())
     }
 
-    /// Whether objects of its kind may expose something.
+    /// Whether objects of this kind may expose values.
     pub(super) fn may_expose(&self) -> bool {
         let resource = &self.served.resource;
         template::may_expose(&resource.api_version, &resource.kind)
     }
 
-    /// The resource, with its group.
+    /// The plural of the resource, with its group.
     pub(super) fn resource(&self) -> String {
         let ApiResource { group, plural, .. } = &self.served.resource;
         if group.is_empty() { plural.clone() } else { format!("{plural}.{group}") }
     }
 }
 
-/// What an object is, as it says.
+/// The `apiVersion` and `kind` of an object.
 pub(super) fn kind(object: &Value) -> (&str, &str) {
     let text = |of: &str| object[of].as_str().unwrap_or_default();
     (text("apiVersion"), text("kind"))
 }
 
-/// How many objects of one kind there were already whose names are to be generated from the same text.
+/// Counters for generated names: how many objects of one kind have had the same `generateName` so far.
 #[derive(Default)]
 pub(super) struct Ordinals(HashMap<[String; 3], usize>);
 
 impl Ordinals {
-    /// The next of those that are like this one. Others that come into the template, or leave it, change nothing.
+    /// The next number for an object with this kind, namespace and `generateName`. Other objects that come into the
+    /// template, or leave it, do not change it.
     pub(super) fn next(&mut self, object: &Value) -> usize {
         let metadata = &object["metadata"];
         let parts = [&object["kind"], &metadata["namespace"], &metadata["generateName"]];
@@ -81,11 +82,11 @@ impl Ordinals {
     }
 }
 
-/// Whether one that another instance has made can make more of its kind: with a template that is the value of its own
-/// parameter there would be no end to it.
+/// Checks that an instance which another instance has made makes no further instances: with a template that is the
+/// value of its own parameter there would be no end to it.
 ///
 /// # Errors
-/// If so: what to do about it.
+/// If the plan has a TemplateInstance; the message says what to do about it.
 pub(super) fn check_nested(is_nested: bool, plan: &[Planned]) -> Result<(), String> {
     let is_instance = |it: &&Planned| {
         it.served.resource.group == GROUP
@@ -104,7 +105,7 @@ pub(super) fn check_nested(is_nested: bool, plan: &[Planned]) -> Result<(), Stri
 /// Plans an object. `ordinal` is that of [`Ordinals`].
 ///
 /// # Errors
-/// If it has no name, or one that cannot be a part of a path; in words that follow the path of the object.
+/// If the object has no name, or one that cannot be a part of a path; the message continues the object's path.
 pub(super) fn plan(
     of: &Key,
     ordinal: usize,
@@ -130,7 +131,7 @@ pub(super) fn plan(
     let labels = member(metadata, "labels", json!({}));
     let labels = labels.as_object_mut().ok_or("metadata.labels: has to be a map")?;
     labels.insert(OWNER.to_owned(), json!(&*of.uid));
-    // Nothing owns what is in another namespace, or in none.
+    // Objects in another namespace, or in none, can have no owner reference to the instance.
     if namespace.as_deref() == Some(&*of.namespace) {
         let owners = member(metadata, "ownerReferences", json!([]));
         let owners = owners.as_array_mut().ok_or("metadata.ownerReferences: has to be a list")?;
@@ -147,7 +148,7 @@ pub(super) fn plan(
     Ok(Planned { served, name, namespace, rank, object })
 }
 
-/// A member, where it is not there what is empty: `null` is absent, as Go reads it.
+/// A member of a map; where it is absent, or `null`, which Go reads as absent, `empty` is put there.
 fn member<'a>(of: &'a mut Map<String, Value>, name: &str, empty: Value) -> &'a mut Value {
     let member = of.entry(name).or_insert(Value::Null);
     if member.is_null() {
@@ -156,7 +157,7 @@ fn member<'a>(of: &'a mut Map<String, Value>, name: &str, empty: Value) -> &'a m
     member
 }
 
-/// The reference by which Kubernetes removes what is left when the instance is gone.
+/// The owner reference by which Kubernetes collects an object when its instance is gone.
 pub(super) fn owner(of: &Key) -> Value {
     json!({
         "apiVersion": format!("{GROUP}/{VERSION}"),
@@ -166,8 +167,8 @@ pub(super) fn owner(of: &Key) -> Value {
     })
 }
 
-/// The name of an object. One that is to be generated is derived from the instance: whoever comes after makes no
-/// second.
+/// The name of an object. A generated name is derived from the instance, so that a later attempt makes no second
+/// object.
 fn named(
     of: &Key,
     kind: &str,
@@ -195,7 +196,8 @@ fn named(
     Ok(name)
 }
 
-/// That an object which nothing owns is of an instance. `resource`: its plural and its group.
+/// The mark of an object without an owner reference: it says to which instance the object belongs. `resource`: plural
+/// and group.
 pub(super) fn mark(
     of: &Key,
     resource: [&str; 2],
@@ -209,13 +211,13 @@ pub(super) fn mark(
 }
 
 impl Planned {
-    /// Whether Kubernetes does not collect it with its instance: it is of the whole cluster, or of another namespace.
+    /// Whether Kubernetes does not collect the object with its instance: it is cluster-scoped, or in another namespace.
     pub(super) fn is_elsewhere(&self, of: &Key) -> bool {
         self.namespace.as_deref() != Some(&*of.namespace)
     }
 
-    /// Whether an object that is there is the one that was planned, made by this instance: what anybody may write on an
-    /// object is not enough.
+    /// Whether an object that was found is the planned one, made by this instance: what anybody may write on an object
+    /// does not suffice.
     pub(super) fn is(&self, of: &Key, found: &Value, seal: &hmac::Key) -> bool {
         Ours::of(of, seal).is(&self.served, self.namespace.as_deref(), &self.name, found)
     }
@@ -227,7 +229,7 @@ pub(super) fn is_path_segment(name: &str) -> bool {
     !["", ".", ".."].contains(&name) && name.bytes().all(plain) && name.len() <= LONGEST
 }
 
-/// A name that can be that.
+/// Checks that a name can be a part of a path.
 fn path_segment(path: &str, name: &str) -> Result<String, String> {
     match is_path_segment(name) {
         true => Ok(name.to_owned()),
@@ -238,8 +240,8 @@ fn path_segment(path: &str, name: &str) -> Result<String, String> {
     }
 }
 
-/// What others need to be let in comes first: a namespace, a kind; then what pods refer to, and roles; then those
-/// who are bound to them.
+/// The rank of a kind. What others need to be accepted comes first: namespaces, definitions of kinds; then what pods
+/// refer to, and roles; then role bindings.
 fn rank(served: &ServedKind) -> u8 {
     let resource = &served.resource;
     match (resource.group.as_str(), resource.kind.as_str()) {

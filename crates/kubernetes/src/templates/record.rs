@@ -1,11 +1,11 @@
-//! What an instance was begun with: the values of its parameters, generated ones too, and in whose name. Kept before
-//! the first object is made, so that nobody ever makes a second password.
+//! The record of an instance: its parameter values, generated ones too, and its requester. It is kept before the first
+//! object is made, so that no second password is ever generated.
 //!
-//! It is a Secret beside the instance, which goes with it. Whoever may write Secrets there could write other values,
-//! or another requester, and have objects made or removed in somebody else's name: so it is sealed with a key of ours,
-//! and what is removed is removed by what it says, not by what the instance says later.
+//! The record is a Secret beside the instance, and is removed with it. Whoever may write Secrets there could write
+//! other values, or another requester, and have objects made or removed in somebody else's name: so the record is
+//! sealed with our key, and objects are removed by what it says, not by what the instance says later.
 //!
-//! What is changed is a further revision: it takes the place of the one before, which stays beside it.
+//! A change of the instance is a further revision: it takes the place of the one before, which stays beside it.
 //!
 //! ```text
 //! record    what is in force          record.1, record.2, …  what was before, the newest [`KEPT`] of them
@@ -32,53 +32,54 @@ use super::status::Made;
 use super::verified;
 use crate::names::MANAGED_BY;
 
-/// The key of the Secret's data that it is in, as JSON.
+/// The key of the Secret's data with the record, as JSON.
 const RECORD: &str = "record";
-/// The key that says that it is ours.
+/// The key of the Secret's data with the seal, which proves that we wrote the record.
 const SEAL: &str = "seal";
-/// The key of what was ordered.
+/// The key of the Secret's data with the spec, packed.
 const SPEC: &str = "spec";
 /// How many earlier revisions are kept.
 const KEPT: usize = 10;
-/// How many bytes a Secret of ours has at most; Kubernetes takes 1 MiB.
+/// How many bytes the data of the Secret has at most; Kubernetes takes 1 MiB.
 const LARGEST: usize = 900 << 10;
 
-/// Names and values.
+/// Parameter values by parameter name.
 pub type Values = BTreeMap<String, String>;
 
-/// What an instance was begun with.
+/// The record of one revision of an instance.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Record {
-    /// From 1.
+    /// The number of the revision, from 1.
     #[serde(default = "first")]
     pub revision: u64,
-    /// When it was recorded, as RFC 3339 has it.
+    /// When the revision was recorded (RFC 3339).
     #[serde(default)]
     pub recorded_at: String,
-    /// Of which instance: a copy of the Secret is nobody's. Absent in what was written before there was this.
+    /// Namespace and name of the instance: a copy of the Secret counts for no other. Absent in records written before
+    /// this field existed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) instance: Option<[String; 2]>,
-    /// The values of parameters.
+    /// The values of the parameters.
     pub parameters: Values,
-    /// As `spec.requester` had it.
+    /// The requester, as in `spec.requester`.
     pub requester: Value,
-    /// What the spec was, by its digest.
+    /// The digest of the spec.
     pub(super) spec: String,
-    /// How its objects were translated, if they were.
+    /// How the objects were translated, if they were.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub translation: Option<TranslationSettings>,
-    /// What the template says to whoever instantiates it: it may have values in it.
+    /// The message of the template for whoever instantiates it; it may contain parameter values.
     #[serde(default)]
     pub message: String,
-    /// What was made by revisions before, and is not of this one: it goes.
+    /// Objects of earlier revisions that are not in this one, and are to be removed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) before: Vec<Former>,
 }
 
-/// What objects were translated by, but for the namespace, which is the instance's.
+/// How objects were translated, without the namespace, which is the instance's.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TranslationSettings {
-    /// Where Routes without a host are.
+    /// The domain for Routes without a host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     domain: Option<String>,
     /// The class of each Ingress.
@@ -102,19 +103,19 @@ fn first() -> u64 {
     1
 }
 
-/// An object of a revision before.
+/// An object of an earlier revision.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Former {
     pub(super) api_version: String,
     pub(super) kind: String,
-    /// Empty for what is of the whole cluster.
+    /// Empty for cluster-scoped objects.
     #[serde(default)]
     pub(super) namespace: String,
     pub(super) name: String,
 }
 
 impl Former {
-    /// What it has in common with what is the same object, of whatever version.
+    /// The identity of the object, whatever the version of its group.
     pub(super) fn identity(&self) -> [&str; 4] {
         let group = self.api_version.split_once('/').map_or("", |(group, _)| group);
         [group, &self.kind, &self.namespace, &self.name]
@@ -159,56 +160,58 @@ impl Record {
         }
     }
 
-    /// Whether it says that nothing is to be made any more.
+    /// Whether the record says that nothing is to be made any more.
     pub(super) fn is_withdrawn(&self) -> bool {
         self.spec.is_empty()
     }
 
-    /// Whether it was written for an instance of this name in this namespace.
+    /// Whether the record was written for an instance of this name in this namespace.
     pub(super) fn is_made_for(&self, key: &Key) -> bool {
         let instance = self.instance.as_ref();
         instance
             .is_some_and(|it| [&*key.namespace, &*key.name] == it.each_ref().map(String::as_str))
     }
 
-    /// How its objects are translated, whatever is the rule by now: what was made is to be found again.
+    /// How the objects of the revision are translated, whatever the settings are now: what was made has to be found
+    /// again.
     pub(super) fn means(&self) -> Option<Translation> {
         self.translation.clone().map(Translation::from)
     }
 
-    /// Whether the spec is still what it was.
+    /// Whether the spec of the instance still is the recorded one.
     pub(super) fn is_of(&self, instance: &Instance) -> bool {
         self.is_of_spec(instance.spec())
     }
 
-    /// Whether a spec is what was recorded.
+    /// Whether a spec is the recorded one.
     pub fn is_of_spec(&self, spec: &Value) -> bool {
         self.spec == verified::digest(spec)
     }
 }
 
-/// A record, with what is beside it.
+/// A record, with its spec and the earlier revisions.
 #[derive(Debug)]
 pub(super) struct StoredRecord {
     pub(super) record: Record,
-    /// What was ordered, packed; empty where it was too large.
+    /// The spec, packed; empty where it was too large.
     packed: Vec<u8>,
-    /// Revisions before, each with its number: record, spec and seal as they are kept.
+    /// Earlier revisions, each with its number: record, spec and seal as they are kept.
     older: Vec<(u64, [Vec<u8>; 3])>,
-    /// For the write that follows from it; empty for what is not written yet.
+    /// The `resourceVersion` of the Secret, for the next write; empty if it is not written yet.
     pub(super) version: String,
-    /// Its instance does not own it any more: whoever deleted that lets be what came of it (`--cascade=orphan`).
+    /// Whether the instance does not own the record any more: whoever deleted the instance keeps its objects
+    /// (`--cascade=orphan`).
     pub(super) is_orphaned: bool,
 }
 
 impl StoredRecord {
-    /// One that is to be written first.
+    /// The first record of an instance, not written yet.
     pub(super) fn new(record: Record, spec: &Value) -> Self {
         let (packed, version) = (pack(spec), String::new());
         Self { record, packed, older: Vec::new(), version, is_orphaned: false }
     }
 
-    /// The length of what it holds, in bytes: values, and what was ordered.
+    /// The length of the record in bytes: values, message, spec and earlier revisions.
     pub(super) fn length(&self) -> usize {
         let older = self.older.iter().flat_map(|(_, parts)| parts).map(Vec::len).sum::<usize>();
         let record = &self.record;
@@ -216,19 +219,19 @@ impl StoredRecord {
         self.packed.len() + older + record.message.len() + values.sum::<usize>()
     }
 
-    /// What was ordered; `None` where it was too large to be kept.
+    /// The recorded spec; `None` where it was too large to be kept.
     pub(super) fn spec(&self) -> Option<Value> {
         unpack(&self.packed).filter(|spec| self.record.is_of_spec(spec))
     }
 
-    /// The values of the revision before; none, if there is none.
+    /// The values of the previous revision; empty, if there is none.
     pub(super) fn values_before(&self) -> Values {
         let before = self.older.first().map(|(_, [record, ..])| record.as_slice());
         let read = before.and_then(|record| serde_json::from_slice::<Record>(record).ok());
         read.map(|record| record.parameters).unwrap_or_default()
     }
 
-    /// The template of a revision that is kept.
+    /// The template of a revision, if that is kept.
     pub(super) fn template(&self, revision: u64) -> Option<Value> {
         let spec = match revision == self.record.revision {
             true => self.spec(),
@@ -243,7 +246,7 @@ impl StoredRecord {
         spec.map(|spec| spec["template"].clone())
     }
 
-    /// The one that comes after it.
+    /// The record of the next revision.
     pub(super) fn next(&self, mut record: Record, spec: &Value, of: &Key, key: &hmac::Key) -> Self {
         record.revision = self.record.revision.saturating_add(1);
         let [kept, seal] = sealed_record(of, &self.record, key);
@@ -258,7 +261,7 @@ impl StoredRecord {
         }
     }
 
-    /// The data of the Secret: what is in force, and of what was before as much as there is room for.
+    /// The data of the Secret: the revision in force, and as many earlier ones as there is room for.
     fn data(&self, of: &Key, key: &hmac::Key) -> Map<String, Value> {
         let [record, seal] = sealed_record(of, &self.record, key);
         let mut room = LARGEST.saturating_sub(record.len() + seal.len());
@@ -289,7 +292,7 @@ fn sealed_record(of: &Key, record: &Record, key: &hmac::Key) -> [Vec<u8>; 2] {
     [kept, seal]
 }
 
-/// The name of the Secret of an instance.
+/// The name of the Secret with the record of an instance.
 pub fn name(uid: &str) -> String {
     format!("template-instance-{uid}")
 }
@@ -314,7 +317,7 @@ pub(super) fn secret(of: &Key, kept: &StoredRecord, key: &hmac::Key) -> Value {
     secret
 }
 
-/// What takes the place of a record where there is none, so that nobody makes one any more. Nothing holds it.
+/// A withdrawn record, put where there is none so that nobody begins the instance any more. It has no finalizer.
 pub(super) fn withdrawn(of: &Key, key: &hmac::Key) -> Value {
     let record = Record {
         revision: 0,
@@ -341,10 +344,10 @@ pub(super) fn withdrawn(of: &Key, key: &hmac::Key) -> Value {
     secret
 }
 
-/// What a Secret keeps.
+/// Reads the record from its Secret.
 ///
 /// # Errors
-/// If it is not what was recorded; it never has any of it.
+/// If the Secret is not what was recorded; the message never quotes its content.
 pub(super) fn read(of: &Key, secret: &Secret, key: &hmac::Key) -> Result<StoredRecord, String> {
     let wrong = |why: &str| {
         format!("Secret {}: {why}: delete the instance, and order it anew", name(&of.uid))
@@ -360,7 +363,7 @@ pub(super) fn read(of: &Key, secret: &Secret, key: &hmac::Key) -> Result<StoredR
     let record: Record = serde_json::from_slice(&kept.0).map_err(|_| wrong("it cannot be read"))?;
     let packed = data(SPEC).map(|spec| spec.0.clone()).unwrap_or_default();
     let version = secret.metadata.resource_version.clone().unwrap_or_default();
-    // Of a revision that somebody else has written nothing is believed, and nothing is kept.
+    // An earlier revision that somebody else has written is ignored, and not kept.
     let is_ours = |(_, [kept, _, seal]): &(u64, [Vec<u8>; 3])| {
         let seal = HEXLOWER.decode(seal).unwrap_or_default();
         hmac::verify(key, &sealed(of, kept), &seal).is_ok()
@@ -371,7 +374,7 @@ pub(super) fn read(of: &Key, secret: &Secret, key: &hmac::Key) -> Result<StoredR
     Ok(StoredRecord { record, packed, older, version, is_orphaned })
 }
 
-/// Revisions before, as they are kept, the newest first.
+/// Earlier revisions as the Secret keeps them, the newest first.
 fn older(secret: &Secret) -> Vec<(u64, [Vec<u8>; 3])> {
     let data = secret.data.iter().flatten();
     let numbers =
@@ -386,8 +389,8 @@ fn older(secret: &Secret) -> Vec<(u64, [Vec<u8>; 3])> {
     numbers.into_iter().map(|number| (number, parts(number))).collect()
 }
 
-/// A template that is to be that of an earlier revision again, and says so: whoever may write the Secret could have given
-/// it another, so the controller looks whether it is what it recorded.
+/// The template annotated as a repetition of an earlier revision. Whoever may write the Secret could have put another
+/// one there, so the controller checks that it is what it recorded.
 pub fn of_revision(mut template: Value, revision: u64) -> Value {
     let member = |of: &mut Map<String, Value>, name: &str| match of.get(name) {
         Some(Value::Object(_)) => {}
@@ -405,15 +408,16 @@ pub fn of_revision(mut template: Value, revision: u64) -> Value {
     template
 }
 
-/// Whether a template that says of which revision it is is that, as far as `before`, the one before it, goes.
+/// Checks that a template annotated as a repetition of a revision is the template of that revision, as far as `before`,
+/// the previous record, has it.
 ///
 /// # Errors
-/// If it is another.
+/// If it is another template.
 pub(super) fn is_what_it_says(template: &Value, before: &StoredRecord) -> Result<(), String> {
     let said = &template["metadata"]["annotations"][REVISION];
     let (Some(said), now) = (said.as_str(), unsaid(template)) else { return Ok(()) };
     let is = |revision| before.template(revision).is_some_and(|it| unsaid(&it) == now);
-    // Other values of what there is already.
+    // The template is unchanged, and only values differ.
     if said.parse().is_ok_and(is) || is(before.record.revision) {
         return Ok(());
     }
@@ -424,7 +428,7 @@ pub(super) fn is_what_it_says(template: &Value, before: &StoredRecord) -> Result
     ))
 }
 
-/// A template, without the word of which revision it is.
+/// A template without the annotation that names a revision.
 fn unsaid(template: &Value) -> Value {
     let mut template = template.clone();
     if let Some(Value::Object(annotations)) = template.pointer_mut("/metadata/annotations") {
@@ -439,12 +443,12 @@ fn unsaid(template: &Value) -> Value {
     template
 }
 
-/// A revision, for people who may read the Secret: not checked, for they could write it too.
+/// A revision, for users who may read the Secret: the seal is not checked, because they could write the Secret, too.
 #[derive(Debug, Clone)]
 pub struct Revision {
-    /// What it was begun with.
+    /// The record of the revision.
     pub record: Record,
-    /// What was ordered; `None` where it was too large to be kept.
+    /// The spec; `None` where it was too large to be kept.
     pub spec: Option<Value>,
 }
 
@@ -464,13 +468,13 @@ pub fn revisions(secret: &Secret) -> Vec<Revision> {
     read.filter(|revision| !revision.record.is_withdrawn()).collect()
 }
 
-/// That an object which nothing owns is of an instance: an annotation that nobody can copy to another.
+/// The mark of an object without an owner reference: an annotation value that cannot be copied to another object.
 pub(super) fn mark(of: &Key, resource: &str, place: &str, key: &hmac::Key) -> String {
     let text = format!("template-object\0{}\0{resource}\0{place}", of.uid);
     HEXLOWER.encode(hmac::sign(key, text.as_bytes()).as_ref())
 }
 
-/// The record of one instance is not that of another.
+/// The bytes that the seal covers: with the uid, so that the record of one instance is not valid for another.
 fn sealed(of: &Key, kept: &[u8]) -> Vec<u8> {
     [b"template-record\0", of.uid.as_bytes(), b"\0", kept].concat()
 }

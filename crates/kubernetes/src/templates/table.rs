@@ -1,7 +1,7 @@
-//! What is known of all instances: whole of those with something to do, of others hardly more than their names.
+//! The table of all instances: whole instances where something is to do, hardly more than the names of the others.
 //!
-//! An instance may be as large as anything that etcd takes, and anybody may order many. So there is a limit to what is kept
-//! of all; of those beyond it the names are known, and each is read again for its turn.
+//! An instance may be as large as anything that etcd takes, and anybody may order many. So the memory for all of them
+//! together is limited; of the instances beyond the limit only the names are kept, and each is read again for its turn.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Weak};
@@ -13,21 +13,21 @@ use super::resource::{Instance, Key};
 use super::seen::SeenInstance;
 use super::status::Made;
 
-/// Where instances are watched: a namespace, or everywhere.
+/// Where instances are watched: one namespace, or all (`None`).
 pub(super) type Scope = Option<Arc<str>>;
 
-/// What hides the values of a record takes so many times their length, where objects are followed.
+/// How many times the length of its record the redactor of an instance takes, while its objects are followed.
 const HIDES: usize = 16;
 
-/// So much is kept of instances with something to do, of all together, in bytes of their text and of their records.
+/// How many bytes of texts and records the table keeps of all instances with something to do.
 const MOST_KEPT: usize = 64 << 20;
 
-/// All that is known.
+/// All instances that the controller knows of.
 pub(super) struct Table {
     entries: HashMap<Key, Entry>,
-    /// Where all there are were heard of.
+    /// The scopes whose instances have been listed completely.
     pub(super) listed: HashSet<Scope>,
-    /// What is kept of all takes so much, in bytes, and may take so much where nobody is at work on it.
+    /// How many bytes the kept instances take together; `most` is the limit for keeping those that no worker processes.
     kept: usize,
     pub(super) most: usize,
 }
@@ -41,16 +41,16 @@ impl Default for Table {
 
 #[derive(Default)]
 struct Entry {
-    /// `None` where nothing is left to do.
+    /// `None` where the instance has nothing left to do.
     open: Option<Open>,
-    /// The newest that was seen of it.
+    /// The newest `resourceVersion` that was seen of the instance.
     version: String,
-    /// When it is looked whether it has drifted.
+    /// When the instance is next checked for drift.
     due: Option<Instant>,
     work: Work,
-    /// Somebody is at work on it: until that is over all is kept of it.
+    /// Whether a worker processes the instance: until it ends everything of the instance is kept.
     attended: bool,
-    /// What is kept of it takes so much, as it was counted in what is kept of all.
+    /// How many bytes this entry takes, as counted in [`Table::kept`].
     kept: usize,
 }
 
@@ -75,46 +75,46 @@ impl Entry {
     }
 }
 
-/// One with something to do.
+/// An instance with something to do.
 struct Open {
-    /// As it was read; of one of which that is not kept, what its spec takes once it is read, in bytes.
+    /// The instance as it was read; where that is not kept, how many bytes its spec takes once it is parsed.
     seen: Result<Arc<SeenInstance>, usize>,
     begun_at: jiff::Timestamp,
-    /// What is worked with, as long as somebody does: what is read takes many times what it is read from.
+    /// The parsed instance, as long as somebody uses it: parsed, it takes many times the memory of its text.
     read: Weak<Instance>,
 }
 
-/// What this process knows of what it does. Whoever comes after finds it out anew.
+/// What this process knows of its own work on an instance. Whoever leads next finds it out anew.
 #[derive(Default)]
 pub(super) struct Work {
     pub(super) record: Option<Arc<StoredRecord>>,
-    /// The revision that all of this is of: its record may not be kept.
+    /// The revision that all of this belongs to; `record` may not be kept.
     pub(super) revision: Option<u64>,
-    /// Objects that were made and are not in the status yet, by their place in the template.
+    /// Objects that were made and are not in the status yet, by their index in the template.
     pub(super) made: BTreeMap<usize, Made>,
-    /// Objects that were changed, by their uids, and to which version: what is older is not what was changed.
+    /// The `resourceVersion` to which objects were changed, by their uids: an older state precedes the change.
     pub(super) changed: HashMap<String, String>,
-    /// The Secret that workloads are given.
+    /// The name of the binding Secret, which workloads are given.
     pub(super) binding: Option<String>,
-    /// How often it seemed not to go, and since when.
+    /// How often processing met a doubtful trouble, and since when.
     pub(super) doubts: Option<(u32, Instant)>,
-    /// When a call was last not answered that may have made something.
+    /// When the last call that may have made something remained unanswered.
     pub(super) unanswered: Option<Instant>,
     pub(super) follower: Option<Follower>,
-    /// Objects that are gone, by their uids.
+    /// Objects that are already gone, by their uids.
     pub(super) gone: HashSet<String>,
-    /// Objects whose kind is not to be found, and since when.
+    /// Objects whose kind the API server does not serve, by their uids, and since when.
     pub(super) unknown: HashMap<String, Instant>,
-    /// How often it was looked whether they are gone.
+    /// How often the removal of the objects was checked.
     pub(super) looks: u32,
-    /// Whoever deleted it lets its objects be: so it was seen, and may not be said any more.
+    /// Whether the instance was seen being deleted with its objects orphaned, which it may not say any more.
     pub(super) is_orphaned: bool,
-    /// Since when it is to be removed by another, and whether that was told.
+    /// Since when another controller has to remove the instance, and whether that was logged.
     pub(super) stranger: Option<(Instant, bool)>,
 }
 
 impl Work {
-    /// What is done from now on is done by this record.
+    /// Sets the record by which work goes on; what belongs to another revision is dropped.
     pub(super) fn take_up(&mut self, kept: &Arc<StoredRecord>) {
         let revision = kept.record.revision;
         let before = self.revision.replace(revision);
@@ -126,7 +126,7 @@ impl Work {
 }
 
 impl Table {
-    /// Takes one as it was read; whether there is news, and something to do, or to look after.
+    /// Takes an instance as it was read; its key, if it is news and has something to do or to be looked after.
     pub(super) fn learn(&mut self, seen: SeenInstance) -> Option<Key> {
         let seen = Arc::new(seen);
         let instance = Instance::of(Arc::clone(&seen))?;
@@ -150,7 +150,8 @@ impl Table {
         Some(key)
     }
 
-    /// Counts what is kept of one; where that is too much of all, and nobody is at work on it, it is let go of.
+    /// Counts what is kept of an instance. Where all instances then take more than the limit and no worker processes
+    /// this one, its contents are dropped.
     fn weigh(&mut self, key: &Key) {
         let Some(entry) = self.entries.get_mut(key) else { return };
         self.kept -= entry.kept;
@@ -162,15 +163,15 @@ impl Table {
         self.kept += entry.kept;
     }
 
-    /// Somebody is at work on one from now on. What there is of it, if it has something to do: how it was read, or what its
-    /// spec takes once it is read, in bytes.
+    /// Marks an instance as being processed. Returns it as it was read, or how many bytes its spec takes once it is
+    /// parsed; `None` if it has nothing to do.
     pub(super) fn attend(&mut self, key: &Key) -> Option<Result<Arc<SeenInstance>, usize>> {
         let entry = self.entries.get_mut(key)?;
         entry.attended = true;
         entry.open.as_ref().map(|open| open.seen.clone())
     }
 
-    /// Nobody is at work on it any more.
+    /// Marks an instance as not being processed any more.
     pub(super) fn leave(&mut self, key: &Key) {
         if let Some(entry) = self.entries.get_mut(key) {
             entry.attended = false;
@@ -178,17 +179,17 @@ impl Table {
         }
     }
 
-    /// Whether more may be kept.
+    /// Whether there is room to keep further instances.
     pub(super) fn has_room(&self) -> bool {
         self.kept < self.most
     }
 
-    /// Whether one has something to do and has to be read for it.
+    /// Whether an instance has something to do and has to be read again for it.
     pub(super) fn is_unread(&self, key: &Key) -> bool {
         self.entries.get(key).is_some_and(Entry::is_unread)
     }
 
-    /// A scope has no others than these.
+    /// Drops the instances of a scope that are not among those `listed`, and notes that the scope has been listed.
     pub(super) fn keep(&mut self, scope: &Scope, listed: &HashSet<Key>) {
         let is_of = |key: &Key| scope.as_ref().is_none_or(|scope| *scope == key.namespace);
         self.entries.retain(|key, _| !is_of(key) || listed.contains(key));
@@ -201,7 +202,7 @@ impl Table {
         self.kept -= removed.map_or(0, |entry| entry.kept);
     }
 
-    /// One with something to do that has been read; the same for everyone who works with it.
+    /// The parsed instance, if it has something to do and has been read; all callers share one copy.
     pub(super) fn instance(&mut self, key: &Key) -> Option<Arc<Instance>> {
         let open = self.entries.get_mut(key)?.open.as_mut()?;
         if let Some(instance) = open.read.upgrade() {
@@ -217,7 +218,7 @@ impl Table {
         self.entries.get_mut(key).map(|entry| &mut entry.work)
     }
 
-    /// Another leads: what is known here of what was begun will be old.
+    /// Drops what is known of this process's own work: another controller leads, so it becomes outdated.
     pub(super) fn give_up(&mut self) {
         for entry in self.entries.values_mut() {
             (entry.work, entry.due) = (Work::default(), None);
@@ -226,32 +227,32 @@ impl Table {
         self.kept = self.entries.values().map(|entry| entry.kept).sum();
     }
 
-    /// When it is looked whether one has drifted: then, if nobody has said otherwise. `None` for one that is not there.
+    /// When an instance is checked for drift: at `first`, if nothing was set. `None` for one that is not in the table.
     pub(super) fn due(&mut self, key: &Key, first: Instant) -> Option<Instant> {
         Some(*self.entries.get_mut(key)?.due.get_or_insert(first))
     }
 
-    /// It is looked at then.
+    /// Sets when an instance is next checked for drift.
     pub(super) fn look_again_at(&mut self, key: &Key, at: Instant) {
         if let Some(entry) = self.entries.get_mut(key) {
             entry.due = Some(at);
         }
     }
 
-    /// All of them.
+    /// The keys of all instances.
     pub(super) fn all(&self) -> Vec<Key> {
         self.entries.keys().cloned().collect()
     }
 
-    /// How many there are, and since when each is worked on that has something to do.
+    /// How many instances there are, and since when each of those with something to do is being processed.
     pub(super) fn begun(&self) -> (usize, Vec<jiff::Timestamp>) {
         let open = self.entries.values().filter_map(|entry| entry.open.as_ref());
         (self.entries.len(), open.map(|open| open.begun_at).collect())
     }
 }
 
-/// Whether a version is news beside what is known. They are numbers that grow; where they are not, all is news but what
-/// is known.
+/// Whether `version` is newer than the `known` one. Versions are growing numbers; where they are not, any other is
+/// newer.
 pub(super) fn is_newer(version: &str, known: &str) -> bool {
     match (version.parse::<u64>(), known.parse::<u64>()) {
         (Ok(version), Ok(known)) => version > known,

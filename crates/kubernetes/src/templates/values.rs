@@ -1,4 +1,4 @@
-//! The values of parameters: given, kept, or generated.
+//! Parameter values: given by the requester, kept from before, or generated.
 
 use std::collections::HashSet;
 
@@ -15,17 +15,17 @@ use super::resource::Instance;
 use super::trouble::Trouble;
 use crate::calls::find;
 
-/// For how many seconds the Secret of the parameters may come after what is ordered.
+/// For how many seconds an instance waits for the Secret with its parameters.
 const LATE: i64 = 60;
 
-/// The template of what is ordered.
+/// Reads the template of a spec.
 pub(super) fn template(spec: &Value) -> Result<Template, String> {
     let document = whole(&spec["template"]);
     let name = document["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     Template::read(document).map_err(|faults| unprocessed(&name, &faults))
 }
 
-/// A template that is a part of something else: nobody says there what it is.
+/// A template embedded in another object, completed by its `apiVersion` and `kind`, which are left out there.
 pub(super) fn whole(template: &Value) -> Value {
     let mut document = template.clone();
     if let Some(map) = document.as_object_mut() {
@@ -35,13 +35,13 @@ pub(super) fn whole(template: &Value) -> Value {
     document
 }
 
-/// What becomes of a template.
+/// Processes a template: its objects, with all parameters substituted.
 pub(super) fn processed(template: Template) -> Result<Processed, String> {
     let name = template.name().to_owned();
     template.process(&mut System).map_err(|faults| unprocessed(&name, &faults))
 }
 
-/// Why nothing becomes of a template.
+/// The message for a template that cannot be processed.
 pub(super) fn unprocessed(name: &str, faults: &[Fault]) -> String {
     let faults: Vec<String> = faults.iter().map(Fault::to_string).collect();
     let of = "unable to process Template objects: Template.template.openshift.io";
@@ -51,7 +51,8 @@ pub(super) fn unprocessed(name: &str, faults: &[Fault]) -> String {
     }
 }
 
-/// The values that the requester gives: what the Secret holds of parameters that there are, read in the requester's name.
+/// The values that the requester gives: the entries of the parameter Secret for parameters of the template, read in the
+/// requester's name.
 pub(super) async fn given(
     instance: &Instance,
     template: &Template,
@@ -76,7 +77,7 @@ pub(super) async fn given(
     of_parameters(name, secret, template).map_err(|why| unable(Trouble::Final(why)))
 }
 
-/// What a Secret holds of the parameters of a template. It may hold whatever else.
+/// The entries of a Secret that name parameters of the template; others are ignored.
 pub(super) fn of_parameters(
     name: &str,
     secret: Secret,
@@ -91,15 +92,15 @@ pub(super) fn of_parameters(
     data.filter(|(key, _)| names.contains(key.as_str())).map(text).collect()
 }
 
-/// The values that a template says itself: they are everybody's business.
+/// The parameter values that the template itself contains: they are public.
 pub(super) fn defaults(template: &Value) -> Vec<String> {
     let parameters = template["parameters"].as_array().into_iter().flatten();
     parameters.filter_map(|it| it["value"].as_str().map(str::to_owned)).collect()
 }
 
-/// Values that are nobody's business: not those that the template says, and not what names an object.
+/// The values to be redacted: not those that the template contains, and not those that are a part of an object's name.
 pub(super) fn secrets(values: &Values, public: &[String], names: &[&str]) -> Secrets {
-    // Of thousands of each, whoever looked each up in each would be at it for seconds.
+    // With thousands of values and names, comparing each with each would take seconds.
     let public: HashSet<&str> = public.iter().map(String::as_str).collect();
     let names = names.join("\n");
     let longest = names.split('\n').map(str::len).max().unwrap_or_default();
@@ -112,7 +113,7 @@ pub(super) fn secrets(values: &Values, public: &[String], names: &[&str]) -> Sec
     secrets
 }
 
-/// Values that were generated before stay: nobody is given a second password because a template is changed.
+/// Keeps the values that were generated before: a change of the template generates no second password.
 pub(super) fn stay(template: &mut Template, given: &Values, before: &Record) {
     let is_generated = |it: &&template::Parameter| it.value.is_empty() && !it.generate.is_empty();
     let generated = template.parameters.iter().filter(is_generated);

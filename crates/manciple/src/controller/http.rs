@@ -18,19 +18,37 @@ use prometheus_client::registry::Registry;
 
 use crate::counts;
 
-/// What is looked after, by whoever leads.
-#[derive(Clone)]
+/// What is looked after.
+#[derive(Clone, Default)]
 pub(crate) struct Controllers {
-    pub(crate) lead: Arc<Lead>,
-    pub(crate) quarks: Option<Arc<quarks::Controller>>,
-    pub(crate) templates: Option<Arc<templates::Controller>>,
+    pub(crate) quarks: Option<Led<quarks::Controller>>,
+    pub(crate) templates: Option<Led<templates::Controller>>,
     pub(crate) admission: Option<Arc<Admission>>,
 }
 
+/// A controller, and the Lease by whose holder it acts.
+pub(crate) struct Led<C> {
+    pub(crate) controller: Arc<C>,
+    pub(crate) lead: Arc<Lead>,
+}
+
+impl<C> Clone for Led<C> {
+    fn clone(&self) -> Self {
+        Self { controller: Arc::clone(&self.controller), lead: Arc::clone(&self.lead) }
+    }
+}
+
 impl Controllers {
+    /// The Lease of each.
+    pub(crate) fn leads(&self) -> Vec<Arc<Lead>> {
+        let quarks = self.quarks.as_ref().map(|it| Arc::clone(&it.lead));
+        let templates = self.templates.as_ref().map(|it| Arc::clone(&it.lead));
+        quarks.into_iter().chain(templates).collect()
+    }
+
     fn is_ready(&self) -> bool {
-        self.quarks.as_ref().is_none_or(|it| it.is_ready())
-            && self.templates.as_ref().is_none_or(|it| it.is_ready())
+        self.quarks.as_ref().is_none_or(|it| it.controller.is_ready())
+            && self.templates.as_ref().is_none_or(|it| it.controller.is_ready())
     }
 }
 
@@ -58,10 +76,10 @@ async fn metrics(State(controllers): State<Controllers>) -> Response {
     let mut registry = Registry::with_prefix("manciple");
     counts::of_program(&mut registry);
     let help = "Whether this process acts: one of all replicas is to";
-    let leads = i64::from(*controllers.lead.held().borrow());
-    registry.register("leading", help, ConstGauge::new(leads));
+    let leads = controllers.leads().iter().any(|lead| *lead.held().borrow());
+    registry.register("leading", help, ConstGauge::new(i64::from(leads)));
     if let Some(quarks) = &controllers.quarks {
-        of_quarks(&mut registry, &quarks.counts());
+        of_quarks(&mut registry, &quarks.controller.counts());
     }
     if let Some(admission) = &controllers.admission {
         of_admission(&mut registry, admission.answers());
@@ -70,7 +88,7 @@ async fn metrics(State(controllers): State<Controllers>) -> Response {
     // Writing to a string fails at nothing.
     let _ = encode_registry(&mut text, &registry);
     if let Some(templates) = &controllers.templates {
-        let _ = counts::write(&mut text, &templates.counts());
+        let _ = counts::write(&mut text, &templates.controller.counts());
     }
     let _ = encode_eof(&mut text);
     let format = "application/openmetrics-text; version=1.0.0; charset=utf-8";

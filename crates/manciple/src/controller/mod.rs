@@ -1,7 +1,7 @@
 //! `manciple controller`: runs QuarksJobs, and makes TemplateInstances.
 //!
 //! ```text
-//! flags, environment ─▶ Cluster ─▶ Lead ─▶ quarks::Controller, templates::Controller     HTTP: probes, metrics
+//! flags, environment ─▶ Cluster ─▶ quarks::Controller, templates::Controller, a Lead each     HTTP: probes, metrics
 //! ```
 //!
 //! Several replicas may run: one of them acts. The flags and variables of the original operator are taken; what
@@ -16,20 +16,23 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use engine::vital;
+use futures_util::future::select_all;
 use kubernetes::{Client, Delivery, Lead, quarks, templates};
 use osb::server::Limits;
 use tokio::net::TcpListener;
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 pub(crate) use args::ControllerArgs;
 use args::Which;
-use http::Controllers;
+use http::{Controllers, Led};
 
 use crate::log::log;
 use crate::process::{EVERYWHERE, LINGER, bind, identity, keep_lease, told_to_end, whole};
 
-/// What the keys and the Lease are named by.
-const NAME: &str = "quarks";
+/// What keys and Lease of the controller of QuarksJobs are named by, before the id of what it monitors. Each controller has a
+/// Lease of its own: of two processes in one namespace each may look after something else.
+const QUARKS: &str = "quarks";
 
 /// Runs until SIGTERM or SIGINT.
 pub(crate) fn run(args: &ControllerArgs) -> anyhow::Result<()> {
@@ -54,33 +57,54 @@ async fn attend(args: &ControllerArgs) -> anyhow::Result<()> {
     if args.apply_crd {
         install(args, &client).await.context("--apply-crd")?;
     }
-    let name = format!("{NAME}/{}", args.monitored_id);
-    let lead = Arc::new(Lead::new(client.clone(), &namespace, &name, &identity()?));
     let webhook = webhook::serve(&args.webhook, &client, &namespace, templates::NAME).await?;
-    let mut controllers = open(args, &client, &namespace, &name, &lead).await?;
+    let mut controllers = open(args, &client, &namespace).await?;
     controllers.admission = webhook.as_ref().map(|it| Arc::clone(&it.admission));
     let listener = listen(args.listen.as_deref(), cluster.is_in_a_pod()).await?;
     let monitors = &args.monitored_id;
     tracing::info!(address = %listener.local_addr()?, namespace, monitors, "serving");
+    let leads = controllers.leads();
     let mut tasks = begin(&controllers);
-    let end = async {
-        tokio::select! {
-            () = end => tracing::info!("told to end; Jobs go on, and another replica takes over"),
-            () = lead.undone() => {}
-            () = vital::until_panicked() => {}
+    let (stop, stopped) = oneshot::channel::<()>();
+    let stopped = async move { drop(stopped.await) };
+    let routes = http::routes(controllers);
+    let probes = osb::server::serve(listener, routes, None, Limits::default(), stopped);
+    let probes = tokio::spawn(probes);
+    tokio::select! {
+        () = end => tracing::info!("told to end; Jobs go on, and another replica takes over"),
+        () = undone(&leads) => {}
+        () = vital::until_panicked() => {}
+    }
+    tasks.shutdown().await;
+    // Whoever asks for a probe, or sends half a question, holds up neither the next leader nor the end.
+    drop(stop);
+    let lets_go = async {
+        for lead in &leads {
+            lead.give_back().await;
         }
     };
-    osb::server::serve(listener, http::routes(controllers), None, Limits::default(), end).await;
-    tasks.shutdown().await;
-    lead.give_back().await;
-    if let Some(webhook) = webhook {
+    let lingers = cluster.kubeconfig.is_none() && is_whole(&leads).is_ok();
+    let webhook_ends = async {
+        let Some(webhook) = webhook else { return };
         // In a pod: without an answer what people order is refused. One that is to be begun anew is so the sooner.
-        if cluster.kubeconfig.is_none() && whole(Some(&lead)).is_ok() {
+        if lingers {
             tokio::time::sleep(LINGER).await;
         }
         webhook.end().await;
-    }
-    whole(Some(&lead))
+    };
+    let _ = tokio::join!(lets_go, webhook_ends, probes);
+    is_whole(&leads)
+}
+
+/// Waits until the API server went back to an earlier time, as any of these Leases tells.
+async fn undone(leads: &[Arc<Lead>]) {
+    // Of none it would be over at once; there is no controller that looks after nothing.
+    select_all(leads.iter().map(|lead| Box::pin(lead.undone()))).await;
+}
+
+/// Whether nothing has ended this process but its being told to.
+fn is_whole(leads: &[Arc<Lead>]) -> anyhow::Result<()> {
+    leads.iter().try_for_each(|lead| whole(Some(lead)))
 }
 
 /// Listens where it is told to. Where nobody has said where, and the usual port is taken, on another: several may be
@@ -106,15 +130,16 @@ async fn open(
     args: &ControllerArgs,
     client: &Client,
     namespace: &str,
-    name: &str,
-    lead: &Arc<Lead>,
 ) -> anyhow::Result<Controllers> {
-    let lead = Arc::clone(lead);
-    let mut controllers = Controllers { lead, quarks: None, templates: None, admission: None };
+    let identity = identity()?;
+    let lead = |name: &str| Arc::new(Lead::new(client.clone(), namespace, name, &identity));
+    let mut controllers = Controllers::default();
     if args.looks_after(Which::Quarks) {
+        let name = format!("{QUARKS}/{}", args.monitored_id);
         let delivery = args.cluster().delivery(client, namespace).await?;
-        let settings = quarks_settings(args, namespace, name, delivery)?;
-        controllers.quarks = Some(quarks::Controller::open(client.clone(), settings).await?);
+        let settings = quarks_settings(args, namespace, &name, delivery)?;
+        let controller = quarks::Controller::open(client.clone(), settings).await?;
+        controllers.quarks = Some(Led { controller, lead: lead(&name) });
     }
     if args.looks_after(Which::Templates) {
         let settings = templates::Settings {
@@ -128,8 +153,9 @@ async fn open(
             translation: args.translation(),
             longest_call: templates::LONGEST_CALL,
         };
-        let templates = templates::Controller::open(client.clone(), settings).await?;
-        controllers.templates = Some(templates);
+        let name = format!("{}/{}", templates::NAME, args.monitored_id);
+        let controller = templates::Controller::open(client.clone(), settings).await?;
+        controllers.templates = Some(Led { controller, lead: lead(&name) });
     }
     Ok(controllers)
 }
@@ -137,14 +163,15 @@ async fn open(
 /// What they do for as long as they are there; one replica of several.
 fn begin(controllers: &Controllers) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
-    let lead = &controllers.lead;
-    tasks.spawn(keep_lease(Arc::clone(lead)));
-    if let Some(quarks) = controllers.quarks.clone() {
-        let run = quarks.run(Arc::clone(lead));
+    for lead in controllers.leads() {
+        tasks.spawn(keep_lease(lead));
+    }
+    if let Some(Led { controller, lead }) = controllers.quarks.clone() {
+        let run = controller.run(lead);
         tasks.spawn(vital::task("the controller of QuarksJobs", run));
     }
-    if let Some(templates) = controllers.templates.clone() {
-        let run = templates.run(Arc::clone(lead));
+    if let Some(Led { controller, lead }) = controllers.templates.clone() {
+        let run = controller.run(lead);
         tasks.spawn(vital::task("the controller of templates", run));
     }
     tasks

@@ -1,7 +1,7 @@
-//! The definitions of QuarksJob and ExtendedJob, spelled as their users have them.
+//! The CustomResourceDefinitions of QuarksJob and ExtendedJob, with the names that their users know.
 //!
-//! Everything that the schema does not know is kept: the official examples carry members at wrong levels, and
-//! what somebody wrote is not ours to drop.
+//! Members that the schema does not know are kept: the official examples carry members at wrong levels, and what
+//! somebody wrote is not ours to drop.
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ use crate::definition::{
     Schema, column, condition_list, custom_resource, described, document, flag, object, text,
 };
 
-/// For any API server from 1.16 on.
+/// The definition of a kind, for any API server from 1.16 on.
 pub fn definition(dialect: Dialect) -> Value {
     let mut definition = custom_resource(&dialect.resource(), &schema(dialect), &columns());
     definition["spec"]["names"]["shortNames"] = json!(dialect.short_names());
@@ -207,7 +207,7 @@ fn status() -> Value {
     .open()
 }
 
-/// An object that may have any members.
+/// The schema of an object that may have any members.
 fn map(says: &str) -> Value {
     described(json!({"type": "object"}), says).open()
 }

@@ -1,4 +1,5 @@
-//! A QuarksJob or an ExtendedJob as it comes: nothing that somebody has put into one keeps the others from being read.
+//! A QuarksJob or ExtendedJob as the API server sends it, read so that nothing that somebody has put into one keeps the
+//! others from being read.
 
 use std::borrow::Cow;
 
@@ -15,7 +16,7 @@ use super::resource;
 use super::unread::{Unread, excess};
 use crate::deep::{self, part};
 
-/// One, its parts as text.
+/// A QuarksJob or ExtendedJob whose spec and status are still text.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Document {
     #[serde(default, deserialize_with = "deep::metadata")]
@@ -27,7 +28,8 @@ pub(crate) struct Document {
 }
 
 impl Document {
-    /// What of it matters. One whose spec or whose record is not read, or which refers to too much, says nothing but that.
+    /// Reads what matters of it. If the spec or the record of runs cannot be read, or refers to too much, the result
+    /// has no spec, and the reason in `unread`.
     pub(crate) fn read(&self, dialect: Dialect) -> Option<resource::Resource> {
         let spec = part(self.spec.as_deref());
         let of_spec = spec.as_ref().err().copied().map(Unread::Spec);
@@ -38,7 +40,7 @@ impl Document {
             data: json!({"spec": spec.unwrap_or_default(), "status": status}),
         };
         let read = resource::Resource::of(dialect, &object)?;
-        // What is said of a record comes first: without it nothing at all may be done.
+        // The fault of a record comes first: without a record nothing at all may be done.
         let unread = read.unread.or(of_spec).or_else(|| excess(&read));
         if unread.is_none() {
             return Some(read);

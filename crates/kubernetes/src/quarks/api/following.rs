@@ -1,13 +1,13 @@
-//! Which pods an ExtendedJob follows whose strategy is `podstate`, the trigger that its first releases had.
+//! The pods that an ExtendedJob follows whose strategy is `podstate`, the trigger that its first releases had.
 
 use serde_json::Value;
 
 use super::selecting::Selecting;
 
-/// Which pods are followed, and what they are to come to.
+/// Which pods are followed, and the state of a pod that triggers a run.
 #[derive(Debug, Clone)]
 pub(crate) struct Following {
-    /// As it was written.
+    /// `spec.trigger.podstate`, as JSON.
     pub(crate) of: Box<str>,
     pub(crate) when: When,
     pub(crate) selecting: Selecting,
@@ -22,7 +22,7 @@ pub(crate) enum When {
 }
 
 impl Following {
-    /// Of `spec.trigger`; `None`: it follows none. Otherwise why not, with the path.
+    /// Reads `spec.trigger`. `None`: it follows no pods. The error is the fault, with the path of the member.
     pub(crate) fn of(trigger: &Value) -> Option<Result<Self, String>> {
         (trigger["strategy"] == "podstate").then(|| Self::read(&trigger["podstate"]))
     }

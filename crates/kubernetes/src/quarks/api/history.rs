@@ -1,4 +1,4 @@
-//! What the status of one says, as it is read: how far it has come, and which runs have ended.
+//! The status of a QuarksJob as it is read: whether it is completed, and which runs have ended.
 
 use std::cmp::Reverse;
 
@@ -9,21 +9,21 @@ use serde_json::Value;
 use super::resource::Resource;
 use super::status::{MADE, MOST_ENDED, SUCCEEDED, Said, WAITING};
 
-/// What its status says: each word of it by itself, for one that cannot be read takes nothing from the others.
+/// The status of a QuarksJob. Each member is read by itself: one that cannot be read spoils no other.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Status {
     pub(crate) completed: bool,
-    /// The newest first, each once.
+    /// The runs that have ended, the newest first, each once.
     pub(crate) history: Vec<Ended>,
-    /// What it waits for, in words.
+    /// What the QuarksJob waits for, in words.
     pub(crate) waits: Option<String>,
-    /// How its conditions stand.
+    /// The conditions `Succeeded` and `Waiting`.
     pub(crate) succeeded: Option<Said>,
     pub(crate) waiting: Option<Said>,
 }
 
 impl Status {
-    /// As much of it as may be ours.
+    /// Reads a status: at most as many runs as we write.
     pub(super) fn of(said: &Value) -> Self {
         let ended = said["history"].as_array().into_iter().flatten().filter_map(Ended::of);
         let mut history: Vec<Ended> = ended.collect();
@@ -39,7 +39,7 @@ impl Status {
         }
     }
 
-    /// Whether it says that a run goes on.
+    /// Whether the status says that a run goes on.
     pub(crate) fn says_running(&self) -> bool {
         self.succeeded.as_ref().is_some_and(Said::is_unknown)
     }
@@ -50,7 +50,7 @@ impl Status {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Ended {
     pub(crate) id: u64,
-    /// As it is spelled: another release may know others.
+    /// The trigger, as it is spelled: another release may know others.
     pub(crate) trigger: String,
     pub(crate) job: String,
     #[serde(flatten)]
@@ -61,7 +61,7 @@ pub(crate) struct Ended {
     pub(crate) ended_at: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) seconds: Option<u64>,
-    /// Of a run that had no Job: of which template.
+    /// For a run that had no Job: the digest of the template that made none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) template: Option<String>,
 }
@@ -70,19 +70,20 @@ pub(crate) struct Ended {
 pub(crate) const REFUSED: &str = "JobRefused";
 pub(crate) const INVALID: &str = "TemplateInvalid";
 
-/// Whether nothing was begun.
+/// Whether the run of this outcome had no Job.
 pub(crate) fn had_no_job(outcome: &Outcome) -> bool {
     [REFUSED, INVALID].contains(&outcome.reason.as_str())
 }
 
 impl Ended {
-    /// Whether nothing was begun, and by another template than this.
+    /// Whether the run had no Job, and had another template than `than` has now.
     pub(crate) fn had_no_job_by_another(&self, than: &Resource) -> bool {
         let is_another = |known: &str| known != than.digest();
         had_no_job(&self.outcome) && self.template.as_deref().is_some_and(is_another)
     }
 
-    /// `None` for what has no number. Any that has one has ended, and is not run again, whatever else it says.
+    /// Reads a run of the history; `None` if it has no number. Every run with a number has ended, and is not run again,
+    /// whatever else is written of it.
     fn of(said: &Value) -> Option<Self> {
         let text = |name: &str| said[name].as_str().unwrap_or_default().to_owned();
         let made = said["made"].as_array().into_iter().flatten();

@@ -1,4 +1,4 @@
-//! What one run is told: variables, as a container has them.
+//! The inputs of a run, `spec.trigger.inputs`: variables, as a container has them.
 
 use k8s_openapi::api::core::v1::EnvVar;
 use serde::Deserialize as _;
@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 use super::reference::{Reference, references};
 use crate::calls::valueless;
 
-/// How many bytes the inputs of a run may have as JSON: they stand in an annotation, of which all have 256 KiB. Of
-/// three that go on at once each may have as many.
+/// How many bytes the inputs of a run may have as JSON: they are in an annotation, and all annotations of an object
+/// have 256 KiB. So three runs that go on at once may each have as many.
 const MOST: usize = 64 * 1024;
 
-/// What is wrong with `spec.trigger.inputs`, each with its path: a run that is told this cannot be.
+/// What is wrong with `spec.trigger.inputs`, each fault with its path: a run with such inputs cannot begin.
 pub(crate) fn faults(inputs: &Value) -> Vec<String> {
     let path = "spec.trigger.inputs";
     let Some(all) = inputs.as_array() else {
@@ -49,7 +49,7 @@ fn fault(path: &str, input: &Value) -> Option<String> {
     Some(format!("{path}: {}", valueless(&error)))
 }
 
-/// One by one.
+/// The inputs as a list of variables.
 pub(crate) fn read(inputs: Value) -> Vec<Value> {
     match inputs {
         Value::Array(inputs) => inputs,
@@ -57,7 +57,7 @@ pub(crate) fn read(inputs: Value) -> Vec<Value> {
     }
 }
 
-/// What they refer to.
+/// The ConfigMaps and Secrets that inputs refer to.
 pub(crate) fn references_of(inputs: &Value) -> Vec<Reference> {
     references(&json!({"containers": [{"env": inputs}]}))
 }

@@ -1,11 +1,11 @@
-//! Which of those that are run: what all that is known of one is found by.
+//! The key of a QuarksJob or ExtendedJob, by which all that is known of it is found.
 
 use std::sync::Arc;
 
 use super::dialect::Dialect;
 use crate::queue::Placed;
 
-/// One of those that are run, by its kind, its namespace and its name.
+/// A QuarksJob or ExtendedJob by its kind, its namespace and its name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Key {
     pub(crate) dialect: Dialect,

@@ -1,7 +1,7 @@
-//! What is wrong with a spec though the API server let it in: every fault at once, each with its path.
+//! Faults of a spec that the API server lets in: all of them at once, each with its path.
 //!
-//! The definition is tolerant, for the official examples carry members at wrong levels that do nothing. Who
-//! would rather be told asks for it.
+//! The definition is tolerant, for the official examples carry members at wrong levels that do nothing. Whoever would
+//! rather be told asks for these faults.
 
 use std::collections::BTreeSet;
 
@@ -44,7 +44,7 @@ const OUTPUT: [&str; 6] = [
 const OPTIONS: [&str; 6] =
     ["name", "kind", "secretLabels", "secretAnnotations", "versioned", "persistencemethod"];
 
-/// What is wrong with a QuarksJob or an ExtendedJob, each with its path and a remedy. None: it is as it should be.
+/// What is wrong with a QuarksJob or ExtendedJob: each fault with its path and a remedy. Empty if there is none.
 pub fn faults(object: &Value) -> Vec<String> {
     let (version, kind) = (object["apiVersion"].as_str(), object["kind"].as_str());
     let dialect = Dialect::of_owner(version.unwrap_or_default(), kind.unwrap_or_default());
@@ -64,7 +64,7 @@ pub fn faults(object: &Value) -> Vec<String> {
     faults
 }
 
-/// The same of a spec.
+/// The faults of the spec of a QuarksJob or ExtendedJob, as [`faults`] has them.
 pub(crate) fn of_spec(dialect: Dialect, spec: &Value) -> Vec<String> {
     let mut lint = Lint { faults: Vec::new() };
     lint.members("spec", spec, &SPEC);
@@ -93,7 +93,7 @@ impl Lint {
         self.faults.push(format!("{path}: {}", what.as_ref()));
     }
 
-    /// An object without members that nobody reads.
+    /// Checks that a value is an object, and that it has no members but the known ones.
     fn members(&mut self, path: &str, object: &Value, known: &[&str]) {
         let Some(members) = object.as_object() else {
             if !object.is_null() {
@@ -205,7 +205,7 @@ impl Lint {
         }
     }
 
-    /// As the API server's own types have it.
+    /// Checks the template against the types of the Kubernetes API.
     fn typed<T: DeserializeOwned>(&mut self, dialect: Dialect, spec: &Value) {
         let mut ignored = Vec::new();
         let mut track = serde_path_to_error::Track::new();
@@ -250,7 +250,8 @@ impl Lint {
         }
     }
 
-    /// Of a pod with more of them a kubelet cuts what says where output is. What others print is in their logs.
+    /// Checks the number of containers: in a pod with more than [`MAX_CONTAINERS`] a kubelet cuts the messages that say
+    /// where the output is. What containers without a command print is in their logs, and is not affected.
     fn containers(&mut self, dialect: Dialect, spec: &Value) {
         let (path, pod) = (dialect.pod_path(spec), dialect.pod_spec(spec));
         let of = |list: &str| pod[list].as_array().into_iter().flatten();
@@ -311,7 +312,7 @@ impl Lint {
         }
     }
 
-    /// Of what goes into what `becomes` its name.
+    /// Checks the options of a file whose Secret or ConfigMap `becomes` this name.
     fn options(&mut self, path: &str, options: &Value, becomes: &str) {
         self.members(path, options, &OPTIONS);
         let at = |name: &str| format!("{path}.{name}");
@@ -336,7 +337,7 @@ impl Lint {
     }
 }
 
-/// Where a member of a Job's or a pod's spec belongs, that stands somewhere else.
+/// The path where a misplaced member of a Job's or a pod's spec belongs.
 fn belongs(dialect: Dialect, spec: &Value, name: &str) -> Option<String> {
     let of_job = dialect.is_of_job(spec) && knows::<JobSpec>(json!({"template": {}}), name);
     if of_job {
@@ -353,7 +354,7 @@ fn knows<T: DeserializeOwned>(mut object: Value, name: &str) -> bool {
     read.is_ok() && !ignores
 }
 
-/// `a.0.b` as `a[0].b`; a question mark stands for what may be absent.
+/// Writes `a.0.b` as `a[0].b`, and leaves out `?`, which stands for what may be absent.
 fn bracketed(path: &str) -> String {
     let mut written = String::new();
     for part in path.split('.').filter(|part| *part != "?") {

@@ -1,5 +1,5 @@
-//! A QuarksJob or an ExtendedJob as users write it and read it: its definition, how its spec is read, what is wrong with
-//! that, and its status; and how we name and mark what we make for it. Nothing here asks anybody.
+//! QuarksJob and ExtendedJob as users write and read them: the definition, the spec and its faults, the status; and how
+//! we name and mark what we make for them. Nothing here makes a call.
 
 pub(super) mod definition;
 pub(super) mod dialect;

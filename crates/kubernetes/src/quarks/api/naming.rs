@@ -1,5 +1,5 @@
-//! Names that derive from what users wrote, as the original derived them; where it made names that no API
-//! server takes, ours are taken.
+//! Names that derive from what users wrote, as the original derived them; where it made names that no API server
+//! accepts, we have our own.
 
 use data_encoding::HEXLOWER;
 use engine::trigger::Run;
@@ -7,58 +7,59 @@ use engine::trigger::Run;
 use crate::names;
 use crate::syntax::is_label_value;
 
-/// The longest label value, and name of a container or a volume.
+/// The longest value of a label, and the longest name of a container or a volume.
 const LABEL: usize = 63;
 /// The longest name of most objects.
 const SUBDOMAIN: usize = 253;
-/// What follows it of a first version, and of one of a large number. What has room for the first is named as the original
-/// named it.
+/// The suffix of the name of a first version, and that of one with a large number. A name that has room for the first
+/// is kept as the original had it.
 const FIRST_VERSION: usize = "-v1".len();
 const VERSION: usize = "-v999999".len();
-/// How much of a job's name its Jobs' names begin with.
+/// How many bytes of a QuarksJob's name the names of its Jobs begin with.
 const STEM: usize = 39;
-/// The same of two names.
+/// The same, of each of two names.
 const HALF_STEM: usize = 19;
 
-/// The name of the Job of a run. One that is for a pod names the first characters of both.
+/// The name of the Job of a run. A run that is for a pod has the first characters of both names in it.
 pub(crate) fn of_run(name: &str, uid: &str, run: &Run) -> String {
     let Some(pod) = &run.pod else { return job(name, uid, run.id) };
     let (stem, of_pod) = (stem(name, HALF_STEM), stem(&pod.name, HALF_STEM));
     format!("{stem}-{of_pod}-{}", hash([uid, &run.id.to_string()]))
 }
 
-/// The name of the Job of a run: as many of the first 39 characters as can stand there, and 16 hexadecimal
-/// digits that only this run has.
+/// The name of the Job of run number `run`: the first 39 bytes of the QuarksJob's name, and 16 hexadecimal digits that
+/// only this run has.
 pub(crate) fn job(name: &str, uid: &str, run: u64) -> String {
     format!("{}-{}", stem(name, STEM), hash([uid, &run.to_string()]))
 }
 
-/// The beginning of a name, after which a dash can stand.
+/// The first `most` bytes of a name, without what cannot stand before a dash.
 fn stem(name: &str, most: usize) -> &str {
     name[..name.floor_char_boundary(most)].trim_end_matches(['.', '-'])
 }
 
-/// The name of what tells of something that has happened: one for each.
+/// The name of an Event: one for each QuarksJob, reason and occurrence.
 pub(crate) fn event(name: &str, uid: &str, reason: &str, of: &str) -> String {
     format!("{}.{}", stem(name, SUBDOMAIN - 17), hash([uid, reason, of]))
 }
 
-/// A name as a label's value.
+/// A name as the value of a label: a long one is cut.
 pub(crate) fn label(name: &str) -> String {
     bounded(name, LABEL)
 }
 
-/// Lower case letters, digits and dashes: of a volume, and of what becomes a label.
+/// A text reduced to lower case letters, digits and dashes: the name of a volume, or the value of a label.
 pub(crate) fn sanitize(text: &str) -> String {
     bounded(&kept(text, |character| character == '-'), LABEL)
 }
 
-/// The value of a label as it is written, if it can stand there.
+/// A text as the value of a label: as it is written if it can be one, else [`sanitize`]d.
 pub(crate) fn label_as_written(text: &str) -> String {
     if is_label_value(text) { text.to_owned() } else { sanitize(text) }
 }
 
-/// As [`sanitize`], with dots: of a Secret, or of what all versions of one have in common, which leaves room for their numbers.
+/// As [`sanitize`], with dots: the name of a Secret or ConfigMap. For a versioned one it is the name that all versions
+/// have in common, which leaves room for their numbers.
 pub(crate) fn sanitize_subdomain(text: &str, versioned: bool) -> String {
     let text = kept(text, |character| matches!(character, '-' | '.'));
     match versioned {
@@ -67,12 +68,12 @@ pub(crate) fn sanitize_subdomain(text: &str, versioned: bool) -> String {
     }
 }
 
-/// The name of what a key fans out into: what cannot stand there goes from the whole, as in the original.
+/// The name of the object that a key fans out into. The whole name is sanitized at once, as in the original.
 pub(crate) fn fanned(name: &str, key: &str, versioned: bool) -> String {
     sanitize_subdomain(&format!("{name}-{key}"), versioned)
 }
 
-/// What all of these names begin with, however long their keys are.
+/// What all names that `name` fans out into begin with, however long the keys are.
 pub(crate) fn fanned_beginning(name: &str) -> String {
     let mut one = kept(&format!("{name}-x"), |character| matches!(character, '-' | '.'));
     one.pop();
@@ -89,7 +90,7 @@ fn kept(text: &str, also: impl Fn(char) -> bool) -> String {
     text.trim_matches(['-', '.']).to_owned()
 }
 
-/// One that is too long keeps its beginning, and what tells it from others.
+/// Cuts a text that is too long: its beginning, and a hash of the whole.
 fn bounded(text: &str, most: usize) -> String {
     match text.len() <= most {
         true => text.to_owned(),

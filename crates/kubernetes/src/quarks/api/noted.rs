@@ -1,4 +1,5 @@
-//! What a Job says of its run, in annotations: whoever has nothing but the Job carries the run on as it was begun.
+//! The notes of a run in the annotations of its Job: whoever has nothing but the Job can carry the run on as it was
+//! begun.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,47 +17,48 @@ use super::naming;
 use super::pod::SIDECAR;
 use super::resource::longest;
 
-/// The run that a Job or a pod is of, by its number.
+/// The annotation of a Job or a pod with the number of its run.
 pub(crate) const RUN_ID: &str = "manciple.dev/run-id";
-/// Says that the original operator has made it.
+/// The annotation of a Job that the original operator has made.
 const INHERITED: &str = "manciple.dev/inherited";
-/// What that was triggered by.
+/// The annotation with the trigger of the run.
 const TRIGGER: &str = "manciple.dev/trigger";
-/// A digest of what it was made by.
+/// The annotation with the [`digest`] of the spec that the Job was made by.
 const SPEC: &str = "manciple.dev/spec";
-/// What is kept of it: `spec.output`.
+/// The annotation with `spec.output`, which says what is kept of the run.
 const OUTPUT: &str = "manciple.dev/output";
-/// What it found of what it refers to, as in the record: that may be removed while the run goes on.
+/// The annotation with what the run's references held when it began, as in the record: the record may be removed while
+/// the run goes on.
 const FOUND: &str = "manciple.dev/found";
-/// For how many seconds it stays after its end, by the template that it was made by.
+/// The annotation with how many seconds the Job stays after its end, by the template that it was made by.
 pub(crate) const STAYS: &str = "manciple.dev/ttl";
-/// Tells a Job that we have made from one that somebody has made to look like it.
+/// The annotation that proves that we have made the Job.
 const PROOF: &str = "manciple.dev/proof";
-/// An object's annotations have room for 256 KiB. One that is larger is as if nothing was said: what is kept of its run is
-/// by the newest spec.
+/// The longest `spec.output` that is noted, in bytes: an object's annotations have room for 256 KiB. A longer one is
+/// not noted, and the newest spec says what is kept of the run.
 const MAX_OUTPUT_BYTES: usize = 128 * 1024;
-/// The same of what was found. Larger than that it is not ours: anybody who may write a Job may write it, and it is held for
-/// as long as the run goes on.
+/// The longest note of what a run found, in bytes. A longer one is not ours: anybody who may write a Job may write it,
+/// and it is held in memory for as long as the run goes on.
 const MAX_FOUND_BYTES: usize = 64 * 1024;
 
-/// What is noted of the run of a Job.
+/// The notes of a run, as its Job has them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Noted {
-    /// `None`: of a version that did not say so.
+    /// What triggered the run; `None`: the version of Manciple that made the Job did not note it.
     pub(crate) trigger: Option<Trigger>,
     /// When the Job was made, RFC 3339.
     pub(crate) at: String,
-    /// The original operator has made it, and the pods of it keep what they leave themselves.
+    /// The original operator has made the Job, and its pods keep their output themselves.
     pub(crate) inherited: bool,
-    /// In seconds, after its end.
+    /// How many seconds the Job stays after its end.
     pub(crate) stays: Option<u64>,
-    /// Whether what it leaves is kept though it fails. `None`: that is not said.
+    /// Whether output is kept though the run fails; `None`: that is not noted.
     pub(crate) keeps_failures: Option<bool>,
     digest: Option<Arc<str>>,
     found: Option<Arc<str>>,
 }
 
-/// What a run found.
+/// What a run's references held when it was recorded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Found {
     pub(crate) references: References,
@@ -84,40 +86,40 @@ impl Noted {
         }
     }
 
-    /// What its run found, if that is said.
+    /// What the run found, if that is noted.
     pub(crate) fn found(&self) -> Option<Found> {
         serde_json::from_str(self.found.as_deref()?).ok()
     }
 
-    /// Forgets that: it may be many times as large as all the rest.
+    /// Forgets what the run found: that may be many times as large as all the rest.
     pub(crate) fn forget_found(&mut self) {
         self.found = None;
     }
 
-    /// Whether it was made by what the spec of this digest says, as far as it is known.
+    /// Whether the Job was made by the spec of this digest, as far as that is noted.
     pub(crate) fn is_by(&self, digest: &str) -> bool {
         self.digest.as_deref().is_none_or(|known| known == digest)
     }
 }
 
-/// What Jobs are proved to be ours with. Whoever may make Jobs in a namespace could otherwise have one taken for a
-/// run's, with notes that say which Secrets are written; and so would be a Job that was copied by hand.
+/// The key by which Jobs are proved to be ours. Without a proof, whoever may make Jobs in a namespace could have one
+/// taken for that of a run, with notes that say which Secrets are written; and so would a Job that was copied by hand.
 pub(crate) struct Proofs(hmac::Key);
 
 impl Proofs {
-    /// With the key that digests are told with: of those nothing is as long as what is proved here.
+    /// From the key of digests. The same key serves both: no object's digest is as long as what is proved here.
     pub(crate) fn new(key: &[u8]) -> Self {
         Self(hmac::Key::new(hmac::HMAC_SHA256, key))
     }
 
-    /// Adds the proof to the annotations of a Job that is to be.
+    /// Adds the proof to the annotations of a Job that is about to be made.
     pub(crate) fn add(&self, namespace: &str, name: &str, owner: &str, annotations: &mut Value) {
         let note = |name: &str| annotations[name].as_str();
         let proof = hmac::sign(&self.0, &proved(namespace, name, owner, note));
         annotations[PROOF] = json!(HEXLOWER.encode(proof.as_ref()));
     }
 
-    /// Whether we have made it, under this name, for this owner, with these notes.
+    /// Whether we have made this Job, under this name, for this owner, with these notes.
     pub(crate) fn hold(&self, job: &ObjectMeta, owner: &str) -> bool {
         let note = |name: &str| job.annotations.as_ref()?.get(name).map(String::as_str);
         let (Some(namespace), Some(name)) = (&job.namespace, &job.name) else { return false };
@@ -137,14 +139,14 @@ fn proved<'n>(
     json!(["a Job of a run", namespace, name, owner, notes]).to_string().into_bytes()
 }
 
-/// What its Job says of a run, which was recorded so.
+/// The notes of a run for its Job; `record` is the record that the run is in.
 pub(crate) fn notes(run: &Run, spec: &Value, record: &JobRecord) -> Value {
     let mut notes = BTreeMap::from([
         (RUN_ID, run.id.to_string()),
         (TRIGGER, run.trigger.word().to_owned()),
         (SPEC, digest(spec)),
     ]);
-    // Nothing, too: it may be added while the run goes on, for the next one.
+    // Noted even if there is none: output may be added to the spec while the run goes on, for the next one.
     let output = match spec["output"].is_object() {
         true => spec["output"].to_string(),
         false => Value::Null.to_string(),
@@ -158,17 +160,17 @@ pub(crate) fn notes(run: &Run, spec: &Value, record: &JobRecord) -> Value {
     json!(notes)
 }
 
-/// What is said of a run whose Job the original operator has made.
+/// The notes of a run whose Job the original operator has made.
 pub(crate) fn inherited(run: u64, trigger: Trigger) -> Value {
     json!({RUN_ID: run.to_string(), TRIGGER: trigger.word(), INHERITED: "true"})
 }
 
-/// The spec that a Job was made by, as far as what becomes of the run depends on it.
+/// The spec that a Job was made by, as far as what is kept of the run depends on it.
 pub(crate) fn spec_of(dialect: Dialect, job: &Job) -> Option<Value> {
     let noted = job.metadata.annotations.as_ref()?.get(OUTPUT)?;
     let output: Value = serde_json::from_str(noted).ok()?;
     let mut pod = serde_json::to_value(&job.spec.as_ref()?.template).ok()?;
-    // A classic sidecar is one of them, and leaves nothing of its own: no template has it.
+    // A classic sidecar is one of the containers, but not in the template, and leaves nothing of its own.
     if let Some(containers) = pod.pointer_mut("/spec/containers").and_then(Value::as_array_mut) {
         containers.retain(|container| container["name"] != SIDECAR);
     }
@@ -178,7 +180,7 @@ pub(crate) fn spec_of(dialect: Dialect, job: &Job) -> Option<Value> {
     })
 }
 
-/// Of the template and of what is kept.
+/// A digest of a spec's template and output.
 pub(crate) fn digest(spec: &Value) -> String {
     naming::hash([&*spec["template"].to_string(), &*spec["output"].to_string()])
 }

@@ -1,4 +1,4 @@
-//! `spec.output`: which files of which containers are kept, and as what.
+//! `spec.output`: which files of which containers are kept, and as which Secrets and ConfigMaps.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -10,36 +10,36 @@ use super::naming::{fanned_beginning, sanitize_subdomain};
 use super::reference::{Kind, To, base};
 use crate::calls::valueless;
 
-/// What an ExtendedJob's container prints, as if it was a file.
+/// The name of the file that stands for what an ExtendedJob's container prints.
 pub(crate) const PRINTED: &str = "stdout";
-/// The file of an ExtendedJob's container that counts instead, where there is one, as in its last releases; and of a
-/// QuarksJob's, where there is a prefix instead of a map, as in its first ones.
+/// The file of an ExtendedJob's container that is kept instead, where there is one, as in its last releases; and that
+/// of a QuarksJob's container where there is a prefix instead of a map, as in its first releases.
 pub(crate) const LEFT: &str = "output.json";
 
-/// By container and file.
+/// The options of each file, by container and file.
 pub(crate) type Files = BTreeMap<String, BTreeMap<String, SecretOptions>>;
 
-/// `spec.output.outputMap`.
+/// The files that are kept, by `outputMap` or by `namePrefix`.
 #[derive(Debug, Default)]
 pub(crate) struct OutputMap {
     pub(crate) files: Files,
-    /// Whether those are versioned that do not say.
+    /// Whether a file is versioned whose options do not say.
     pub(crate) versioned: bool,
-    /// Whether there is a prefix instead of a map.
+    /// Whether `namePrefix` is used instead of `outputMap`.
     pub(crate) is_by_prefix: bool,
 }
 
-/// What becomes of a file.
+/// The options of a file in `outputMap`: what becomes of it.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct SecretOptions {
-    /// Why they cannot be read.
+    /// Why the options cannot be read.
     #[serde(skip)]
     pub(crate) fault: Option<String>,
     pub(crate) name: String,
     pub(crate) secret_labels: BTreeMap<String, String>,
     pub(crate) secret_annotations: BTreeMap<String, String>,
-    /// `None`: as the whole output.
+    /// `None`: as `spec.output.versioned` says.
     pub(crate) versioned: Option<bool>,
     /// `ConfigMap`; anything else is a Secret.
     pub(crate) kind: String,
@@ -49,7 +49,7 @@ pub(crate) struct SecretOptions {
 }
 
 impl SecretOptions {
-    /// Whatever cannot be read is a fault of the run, not of the whole spec.
+    /// Reads the options of a file. What cannot be read is a fault of the run, not of the whole spec.
     fn of(options: &Value) -> Self {
         let Value::Object(members) = without_nulls(options) else {
             let fault = "its entry in outputMap has to be an object with a name".to_owned();
@@ -70,13 +70,13 @@ impl SecretOptions {
         if self.kind == "ConfigMap" { Kind::ConfigMap } else { Kind::Secret }
     }
 
-    /// Of ConfigMaps there are no versions.
+    /// Whether the file becomes versions; a ConfigMap has none. `general` is what the whole output says.
     pub(crate) fn is_versioned(&self, general: bool) -> bool {
         self.versioned.unwrap_or(general) && self.kind() == Kind::Secret
     }
 }
 
-/// Charts write null where they have nothing to say, and the originals read it so.
+/// A value without its nulls: charts write null where they have nothing to say, and the originals ignored it.
 pub(crate) fn without_nulls(value: &Value) -> Value {
     match value {
         Value::Object(members) => {
@@ -89,12 +89,12 @@ pub(crate) fn without_nulls(value: &Value) -> Value {
 }
 
 impl OutputMap {
-    /// Of a spec. What is no map is passed over, as the originals did.
+    /// Reads a spec's output, with a dash after a prefix. What is no map is ignored, as the originals did.
     pub(crate) fn of(dialect: Dialect, spec: &Value) -> Self {
         Self::named(dialect, spec, false)
     }
 
-    /// The same, with prefixes that have one dash after them, or are `verbatim`.
+    /// As [`Self::of`], with prefixes as they are written if they are `verbatim`, else with one dash after them.
     pub(crate) fn named(dialect: Dialect, spec: &Value, verbatim: bool) -> Self {
         let output = &spec["output"];
         // The first releases of QuarksJobs had a prefix, too, and one file.
@@ -118,9 +118,9 @@ impl OutputMap {
         read.filter(|(_, files)| !files.is_empty()).collect()
     }
 
-    /// What each container leaves becomes `<namePrefix>-<container>`, as the documents said. The original made no
-    /// dash, so those who knew wrote one at the end of the prefix: there is one in any case, unless it is to be
-    /// `verbatim` as the original had it.
+    /// The output of each container goes into `<namePrefix>-<container>`, as the documentation said. The original made
+    /// no dash, so those who knew wrote one at the end of the prefix: there is one in any case, unless prefixes are
+    /// `verbatim`, as in the original.
     fn of_prefix(dialect: Dialect, spec: &Value, file: &str, verbatim: bool) -> Files {
         let output = &spec["output"];
         let Some(prefix) = output["namePrefix"].as_str() else { return Files::default() };
@@ -148,13 +148,13 @@ impl OutputMap {
         self.files.keys().map(String::as_str)
     }
 
-    /// What it all becomes.
+    /// The Secrets and ConfigMaps that the files become.
     pub(crate) fn targets(&self) -> impl Iterator<Item = Target> {
         let all = self.files.values().flat_map(BTreeMap::values);
         all.filter_map(|options| {
             let versioned = options.is_versioned(self.versioned);
             let name: Box<str> = sanitize_subdomain(&options.name, versioned).into();
-            // Where nothing is left of its name nothing is made.
+            // Where sanitizing leaves no name, nothing is made.
             (!name.is_empty()).then(|| Target {
                 kind: options.kind(),
                 name,
@@ -164,34 +164,34 @@ impl OutputMap {
         })
     }
 
-    /// The files of a container, if any of it are kept.
+    /// The files of a container that are kept; `None`: none are.
     pub(crate) fn files(&self, container: &str) -> Option<impl Iterator<Item = &str>> {
         Some(self.files.get(container)?.keys().map(String::as_str))
     }
 }
 
-/// What a file becomes, as far as a spec says.
+/// The Secret or ConfigMap that a file becomes, as far as the spec says.
 #[derive(Debug, Clone)]
 pub(crate) struct Target {
     pub(crate) kind: Kind,
-    /// Of versions, what all have in common.
+    /// The name; for versions, what all their names have in common.
     pub(crate) name: Box<str>,
-    /// It becomes several, whose names begin so.
+    /// For a file that fans out: what the names of its objects begin with.
     each: Option<Box<str>>,
-    /// It becomes versions of that, and never that itself.
+    /// Whether the file becomes versions of that name, and never an object of the name itself.
     versioned: bool,
 }
 
-/// What a spec's files become, by what is looked for: thousands of files may be kept, and each look asks of each reference
-/// whether it is one of them.
+/// The [`Target`]s of a spec, by kind and by whether they are versioned: thousands of files may be kept, and each look
+/// at a QuarksJob asks of each reference whether it is one of them.
 #[derive(Debug, Default)]
 pub(crate) struct Targets(HashMap<(Kind, bool), Names>);
 
-/// Those of a kind that become versions, or that do not.
+/// The names of the targets of a kind that are versioned, or that are not.
 #[derive(Debug, Default)]
 struct Names {
     whole: HashSet<Box<str>>,
-    /// Of those that become several, how their names begin.
+    /// What the names begin with of files that fan out.
     beginnings: HashSet<Box<str>>,
 }
 
@@ -210,8 +210,8 @@ impl FromIterator<Target> for Targets {
 }
 
 impl Targets {
-    /// Whether this may be one, by its name; `made` says whether a run of whose target it is may have made it, if it is
-    /// there.
+    /// Whether an object may be one of the targets, by its name. `made` says whether a run of this QuarksJob may have
+    /// made it, if the object is there.
     pub(crate) fn have(&self, to: To, name: &str, made: Option<bool>) -> bool {
         let To::Object(kind) = to else { return false };
         let is_of = |versioned: bool, name: &str| {
@@ -224,7 +224,7 @@ impl Targets {
 
 impl Names {
     fn have(&self, name: &str, made: Option<bool>) -> bool {
-        // Of what begins so and has no more to it nothing is made.
+        // The beginning alone is no name of an object: a key follows it.
         let mut beginnings = name.char_indices().map(|(length, _)| &name[..length]);
         self.whole.contains(name)
             || (made != Some(false) && beginnings.any(|it| self.beginnings.contains(it)))

@@ -1,5 +1,5 @@
-//! The record of the runs of one, as it is written: in an annotation, and in the status as it was when the last run was
-//! settled.
+//! The record of a QuarksJob's runs, as it is written: in an annotation, and as a copy in the status from when the last
+//! run was settled.
 
 use engine::trigger::{JobRecord, MAX_OPEN, MAX_RUN};
 use kube::api::DynamicObject;
@@ -9,29 +9,30 @@ use serde::{Deserialize, Serialize};
 use super::resource::Resource;
 use super::unread::{HEAVIEST_RECORD, Unread};
 
-/// The record of its runs: an annotation. It is written in one with the strategy that it takes a trigger
-/// from, which the status cannot be.
+/// The annotation with the record of runs. It is written together with the strategy in the spec, whose trigger it
+/// takes; the status cannot be.
 pub(crate) const RUNS: &str = "manciple.dev/runs";
 
-/// The same in the status, as it was when the last run was settled.
+/// The member of the status with a copy of the record, from when the last run was settled.
 pub(crate) const RECORD: &str = "record";
 
 /// The record, as it is written.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Written {
-    /// Whose it is: a resource that was copied, with its annotations, has had no runs.
+    /// The uid of the QuarksJob: one that was copied, with its annotations, has had no runs.
     #[serde(default)]
     pub(crate) uid: Option<String>,
     #[serde(flatten)]
     pub(crate) record: JobRecord,
 }
 
-/// Where it stands, for people.
+/// The two places of the record, for people.
 const IN_ANNOTATION: &str = "the annotation manciple.dev/runs";
 const IN_STATUS: &str = "status.record";
 
 impl Written {
-    /// What was written in this place of the one of this uid, and what that takes in bytes; `None`: nothing that counts.
+    /// Reads the record of the QuarksJob of this uid, and how many bytes of memory it takes; `None`: it is none that
+    /// counts.
     ///
     /// # Errors
     /// If it is more than is kept of one. Nothing of it is read then: a part of it would be a record without runs.
@@ -53,7 +54,7 @@ impl Written {
         }
     }
 
-    /// A record, as it is written of one.
+    /// A record as the text that is written for a QuarksJob.
     ///
     /// # Errors
     /// Of serde: there are none of a record.
@@ -61,13 +62,13 @@ impl Written {
         serde_json::to_string(&Self { uid: Some(of.uid.to_string()), record })
     }
 
-    /// Whether a record of one would not be read again.
+    /// Whether a record, once written, would be too heavy to be read again.
     pub(crate) fn is_too_heavy(of: &Resource, record: &JobRecord) -> bool {
         let text = Self::text(of, record.clone());
         text.is_ok_and(|text| weigh(text.as_bytes()) > HEAVIEST_RECORD)
     }
 
-    /// Whether it is this one's, and may be what we have written.
+    /// Whether the record is that of this uid, and its numbers and times are such as we write.
     fn is_of(&self, uid: Option<&str>) -> bool {
         let in_range =
             self.record.last < MAX_RUN && self.record.open.iter().all(|run| run.id < MAX_RUN);
@@ -77,20 +78,20 @@ impl Written {
     }
 }
 
-/// What is recorded of one.
+/// The record of a QuarksJob, as it was read.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Recorded {
     pub(super) record: JobRecord,
-    /// What it takes, in bytes.
+    /// How many bytes of memory the record takes.
     pub(super) takes: usize,
-    /// The annotation has none: it is as the status has it, if at all.
+    /// The annotation has no record: it comes from the status, or is empty.
     pub(super) is_recalled: bool,
-    /// Why nothing of it is read.
+    /// Why the record cannot be read.
     pub(super) unread: Option<Unread>,
 }
 
 impl Recorded {
-    /// What stands in a resource.
+    /// Reads the record of a QuarksJob.
     pub(super) fn of(object: &DynamicObject) -> Self {
         Self::read(object).unwrap_or_else(|unread| Self { unread: Some(unread), ..Self::default() })
     }

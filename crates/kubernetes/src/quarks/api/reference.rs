@@ -1,5 +1,5 @@
-//! What is referred to: ConfigMaps and Secrets in a pod's variables and volumes, versioned ones by their newest,
-//! and others of the same kind whose success is waited for.
+//! References of a QuarksJob: to ConfigMaps and Secrets in its pod's variables and volumes, where a versioned Secret
+//! stands for its newest version; and to others of its kind whose success it waits for.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -8,11 +8,11 @@ use serde_json::Value;
 
 use super::dialect::Dialect;
 
-/// So many ConfigMaps and Secrets the pod and the inputs of one refer to at most: each is looked up at each look at it, and
-/// leads from there to it. Where they are followed there may be room for fewer: each takes some 65 bytes of the record, one
-/// with versions 110, and twice its name.
+/// How many ConfigMaps and Secrets the pod and the inputs of a QuarksJob may refer to: each is looked up at each look
+/// at it, and is in an index that leads back to it. If changes are followed there may be room for fewer: in the record
+/// each takes some 65 bytes, a versioned one 110, and twice its name.
 pub(crate) const MOST_OBJECTS: usize = 1000;
-/// For so many others one waits at most: each look follows who waits for whom.
+/// How many others a QuarksJob may wait for: each look follows who waits for whom.
 pub(crate) const MOST_OTHERS: usize = 100;
 
 /// The kinds of objects that are referred to, and that runs write.
@@ -31,12 +31,12 @@ impl Kind {
     }
 }
 
-/// All kinds that are referred to.
+/// The kind of what a reference points to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum To {
-    /// By what it holds.
+    /// A ConfigMap or Secret, for what it holds.
     Object(Kind),
-    /// By its success.
+    /// A QuarksJob or ExtendedJob, for its success.
     Triggered(Dialect),
 }
 
@@ -56,7 +56,7 @@ impl To {
     }
 }
 
-/// One thing that is referred to.
+/// A reference to one object.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Reference {
     pub(crate) kind: To,
@@ -65,8 +65,8 @@ pub(crate) struct Reference {
     pub(crate) optional: bool,
 }
 
-/// Where in a pod names of ConfigMaps and Secrets stand: the path to the objects, the member that has the
-/// name, and whose it is.
+/// The places in a pod where names of ConfigMaps and Secrets are: the path to the objects, the member that has the
+/// name, and the kind.
 const PLACES: [(&[&str], &str, Kind); 10] = [
     (&["containers", "*", "env", "*", "valueFrom", "configMapKeyRef"], "name", Kind::ConfigMap),
     (&["containers", "*", "env", "*", "valueFrom", "secretKeyRef"], "name", Kind::Secret),
@@ -112,7 +112,7 @@ fn walk(value: &mut Value, path: &[&str], visit: &mut impl FnMut(&mut Value)) {
     }
 }
 
-/// What a pod refers to, each once: optional only if it is so everywhere.
+/// The references of a pod, each once: optional only if all places say so.
 pub(crate) fn references(pod: &Value) -> Vec<Reference> {
     let mut found = BTreeSet::new();
     each(&mut pod.clone(), &mut |kind, optional, name| {
@@ -124,7 +124,7 @@ pub(crate) fn references(pod: &Value) -> Vec<Reference> {
     all.cloned().collect()
 }
 
-/// Those whose success is waited for, each once: `spec.dependsOn`.
+/// The references to those whose success is waited for, each once: `spec.dependsOn`.
 pub(crate) fn dependencies(dialect: Dialect, spec: &Value) -> impl Iterator<Item = Reference> {
     let names = spec["dependsOn"].as_array().into_iter().flatten().filter_map(Value::as_str);
     let mut known = HashSet::new();
@@ -133,7 +133,7 @@ pub(crate) fn dependencies(dialect: Dialect, spec: &Value) -> impl Iterator<Item
     names.map(move |name| Reference { kind, name: name.into(), optional: false })
 }
 
-/// Has each reference to a versioned Secret be one to its newest version.
+/// Replaces each reference to a versioned Secret by one to its newest version.
 pub(crate) fn resolve(pod: &mut Value, newest: impl Fn(&str) -> Option<u64>) {
     each(pod, &mut |kind, _, name| {
         let versioned = name.as_str().filter(|_| kind == Kind::Secret).and_then(base);
@@ -145,7 +145,8 @@ pub(crate) fn resolve(pod: &mut Value, newest: impl Fn(&str) -> Option<u64>) {
     });
 }
 
-/// Of the name of a version, as `secret-v2`, what all versions have in common.
+/// The part of a version's name, such as `secret-v2`, that all versions have in common; `None`: the name is no
+/// version's.
 pub(crate) fn base(name: &str) -> Option<&str> {
     let (base, version) = name.rsplit_once("-v")?;
     let is_version = !version.is_empty() && version.bytes().all(|byte| byte.is_ascii_digit());

@@ -1,4 +1,4 @@
-//! What of a QuarksJob or an ExtendedJob matters: read tolerantly, for what the API server let in is to run.
+//! What matters of a QuarksJob or ExtendedJob: read tolerantly, for what the API server let in is to run.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
@@ -20,10 +20,10 @@ use super::reference::{Reference, To, dependencies, references};
 use super::schedule::Times;
 use super::unread::{LARGE, Unread};
 
-/// How long Kubernetes keeps a Job that has ended, where its template says so.
+/// The member of a Job's spec that says for how many seconds Kubernetes keeps the Job after its end.
 pub(crate) const TTL: &str = "ttlSecondsAfterFinished";
 
-/// How many Jobs that have ended are kept; `None`: as the original did.
+/// How many Jobs that have ended are kept, by whether they succeeded; `None`: as the original did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Limits {
     pub(crate) successful: Option<u64>,
@@ -40,7 +40,7 @@ impl Limits {
     }
 }
 
-/// One, as it was last seen.
+/// A QuarksJob or ExtendedJob, as it was last seen.
 #[derive(Debug, Clone)]
 pub(crate) struct Resource {
     pub(crate) dialect: Dialect,
@@ -48,50 +48,51 @@ pub(crate) struct Resource {
     pub(crate) name: Arc<str>,
     pub(crate) uid: Arc<str>,
     pub(crate) version: u64,
-    /// Somebody deleted it.
+    /// It is being deleted.
     pub(crate) deleting: bool,
-    /// Why it is as if it had no spec: that or its record is not read, or it refers to too much.
+    /// Why it is treated as if it had no spec: the spec or the record is not read, or the spec refers to too much.
     pub(crate) unread: Option<Unread>,
     pub(crate) strategy: Strategy,
     pub(crate) follows_config: bool,
     pub(crate) concurrency: Concurrency,
-    /// When it runs by itself.
+    /// Its schedule.
     pub(crate) times: Option<Times>,
     /// The pods that it follows, or why it follows none.
     pub(crate) following: Option<Result<Box<Following>, String>>,
     /// How many Jobs that have ended are kept.
     pub(crate) limits: Limits,
-    /// How many seconds one that stays is kept, as the template says of its Job.
+    /// How many seconds a Job that is kept stays after its end, as the template says.
     pub(crate) ttl: Option<u64>,
     pub(crate) record: JobRecord,
-    /// It is as it was when the last run was settled, or there was none: somebody has removed it.
+    /// The record comes from the status, where it is as the last run left it, or there is none: somebody has removed
+    /// the annotation.
     pub(crate) is_recalled: bool,
     pub(crate) status: Status,
     /// The original operator has written to it, and we have recorded nothing yet.
     pub(crate) was_anothers: bool,
-    /// A member of the spec that says when it runs, as early releases had it, where nothing says it as it is read.
+    /// A member of the spec that early releases read as the trigger, if the spec has no `trigger.strategy`.
     pub(crate) outdated_trigger: Option<&'static str>,
-    /// Whether anything is kept of what it leaves.
+    /// Whether anything is kept of what its runs leave.
     pub(crate) has_output: bool,
-    /// Whether that is so of a run that failed, too.
+    /// Whether that holds for a run that failed, too.
     pub(crate) keeps_failures: bool,
-    /// What it is kept in, where prefixes have a dash after them, and where they are verbatim.
+    /// The Secrets and ConfigMaps that its runs write: if prefixes have a dash after them, and if they are verbatim.
     makes: [Arc<Targets>; 2],
     pub(crate) references: Arc<[Reference]>,
-    /// What the inputs of the next trigger refer to: waited for, and no configuration of its.
+    /// What the inputs of the next trigger refer to: waited for, but a change of it triggers nothing.
     pub(crate) told_of: Box<[Reference]>,
-    /// The whole spec, as JSON: thousands of them are kept, and few are run.
+    /// The whole spec, as JSON: thousands of QuarksJobs are held in memory, and few are run.
     spec: Box<[u8]>,
-    /// What its record takes, in bytes.
+    /// How many bytes of memory its record takes.
     of_record: usize,
     digest: OnceLock<String>,
 }
 
-/// What said when it runs before there was `spec.trigger`.
+/// The members of the spec that were the trigger before there was `spec.trigger`.
 const OUTDATED_TRIGGERS: [&str; 2] = ["run", "triggers"];
 
 impl Resource {
-    /// What refers to it as an owner.
+    /// The owner reference to it.
     pub(crate) fn as_owner(&self, block: bool) -> Value {
         json!({
             "apiVersion": self.dialect.api_version(),
@@ -103,8 +104,9 @@ impl Resource {
         })
     }
 
-    /// Whose record somebody has removed has had the runs all the same that are known of it: quarks-operator writes its
-    /// QuarksJobs back without annotations of others, whatever it finds, and a run that has no Job yet stands nowhere else.
+    /// Takes over the record that is `known` of it where somebody has removed the annotation: quarks-operator writes
+    /// its QuarksJobs back without the annotations of others, whatever it finds, and a run that has no Job yet is
+    /// recorded nowhere else.
     pub(crate) fn remember(&mut self, known: &Self) {
         let is_newer = known.uid == self.uid && known.record.last > self.record.last;
         if self.is_recalled && is_newer {
@@ -113,13 +115,13 @@ impl Resource {
         }
     }
 
-    /// What it takes, in bytes, if it is large.
+    /// How many bytes of memory it takes, if that is more than [`LARGE`].
     pub(crate) fn large(&self) -> Option<usize> {
         let takes = self.spec.len().saturating_add(self.of_record);
         (takes > LARGE).then_some(takes)
     }
 
-    /// Holds nothing that may be large of it, as if it had neither a spec nor a record.
+    /// Drops all that may be large, as if it had neither a spec nor a record.
     pub(crate) fn leave_out(&mut self) {
         let none: Arc<Targets> = Arc::default();
         self.unread = Some(Unread::Beside);
@@ -134,7 +136,7 @@ impl Resource {
         (self.spec, self.digest) = (Box::from(*b"null"), OnceLock::new());
     }
 
-    /// `None` for what has no name or identity, which no server sends.
+    /// Reads a QuarksJob or ExtendedJob; `None` if it has no name or identity, which no server sends.
     pub(crate) fn of(dialect: Dialect, object: &DynamicObject) -> Option<Self> {
         let (metadata, spec) = (&object.metadata, &object.data["spec"]);
         let Recorded { record, takes, is_recalled, unread } = Recorded::of(object);
@@ -187,12 +189,13 @@ impl Resource {
         Key { dialect: self.dialect, namespace, name }
     }
 
-    /// As what its runs make names it: another of this name that comes after it is the same.
+    /// Its kind and name, by which the objects that its runs make name their maker: one that is made anew under this
+    /// name is the same maker.
     pub(crate) fn maker(&self) -> String {
         self.dialect.named(&self.name)
     }
 
-    /// All that may let it go on when it comes or changes.
+    /// All references that may let it go on when their object comes or changes.
     pub(crate) fn waits_for(&self) -> impl Iterator<Item = &Reference> {
         self.references.iter().chain(&self.told_of)
     }
@@ -202,23 +205,24 @@ impl Resource {
         serde_json::from_slice(&self.spec).unwrap_or_default()
     }
 
-    /// A digest of what its runs are begun by, as their Jobs have it: each look compares it with several.
+    /// The digest of its template and output, as the Jobs of its runs note it. Held, for each look compares it several
+    /// times.
     pub(crate) fn digest(&self) -> &str {
         self.digest.get_or_init(|| noted::digest(&self.spec()))
     }
 
-    /// What the run of the next trigger is told: variables, as a container has them.
+    /// The inputs of the next trigger's run: variables, as a container has them.
     pub(crate) fn inputs(&self) -> Value {
         self.spec()["trigger"]["inputs"].clone()
     }
 
-    /// Whether a run of it writes this, where prefixes are `verbatim` or not; `made` says whether a run of it may have
-    /// made it, if it is there.
+    /// Whether its runs write this object, with prefixes `verbatim` or not. `made` says whether a run of it may have
+    /// made the object, if that is there.
     pub(crate) fn makes(&self, to: To, name: &str, verbatim: bool, made: Option<bool>) -> bool {
         self.makes[usize::from(verbatim)].have(to, name, made)
     }
 
-    /// Its newest success, if no run has failed since then and none goes on.
+    /// Its uid and the number of its newest run, if that succeeded and no run goes on.
     pub(crate) fn success(&self) -> Option<(&str, u64)> {
         let newest = self.status.history.first().map_or(0, |run| run.id);
         self.status.completed.then_some((&*self.uid, newest))
@@ -228,24 +232,25 @@ impl Resource {
         self.status.history.iter().map(|run| run.id).collect()
     }
 
-    /// Whether the status says that a run has ended well, and not which: it was taken back before the next was recorded.
+    /// Whether the status says that a run has ended well, but not which: the definition that was applied has dropped
+    /// the history.
     pub(crate) fn lacks_history(&self) -> bool {
         self.status.completed && self.status.history.is_empty()
     }
 
-    /// A run that has ended.
+    /// The run of this number in the history.
     pub(crate) fn ended(&self, id: u64) -> Option<&Ended> {
         let history = &self.status.history;
         // The newest is the first.
         history.binary_search_by(|run| id.cmp(&run.id)).ok().and_then(|at| history.get(at))
     }
 
-    /// Whether it is not known which runs go on.
+    /// Whether its record cannot be read, so that it is not known which runs go on.
     pub(crate) fn lacks_record(&self) -> bool {
         self.unread.is_some_and(Unread::is_of_record)
     }
 
-    /// Whether a run has ended, be it so long ago that the history is without it.
+    /// Whether a run has ended, even if that is so long ago that the history no longer has it.
     pub(crate) fn is_over(&self, id: u64) -> bool {
         let oldest = self.status.history.last().map_or(0, |run| run.id);
         let is_forgotten = || id < oldest && !self.is_open(id) && !self.lacks_record();
@@ -258,14 +263,15 @@ impl Resource {
         self.record.open.iter().filter(|run| !settled.contains(&run.id)).count()
     }
 
-    /// A run that is recorded and not settled.
+    /// Whether a run is recorded and not settled.
     pub(crate) fn is_open(&self, id: u64) -> bool {
         self.record.open.iter().any(|run: &Run| run.id == id) && self.ended(id).is_none()
     }
 }
 
-/// What is recorded of one, with since when its times count: as long as nobody has changed it, its schedule is as old as
-/// itself. Of one that has run, whose record somebody has removed, times are behind it.
+/// Adds to the record the time from which the schedule counts: as long as nobody has changed the spec, the schedule is
+/// as old as the QuarksJob. Where runs have ended but the record was removed, it does not, for times may have been
+/// used.
 fn begun(
     mut record: JobRecord,
     times: Option<&Times>,
@@ -283,8 +289,8 @@ fn begun(
     record
 }
 
-/// Whether the original operator has written to it, and we have recorded nothing yet. It writes one of these before it
-/// makes a Job.
+/// Whether the original operator has written the status, and we have recorded nothing yet. It writes one of these
+/// members before it makes a Job.
 fn was_anothers(object: &DynamicObject, status: &Status) -> bool {
     let annotations = object.metadata.annotations.as_ref();
     let is_recorded = annotations.is_some_and(|all| all.contains_key(RUNS));
@@ -292,7 +298,7 @@ fn was_anothers(object: &DynamicObject, status: &Status) -> bool {
     !is_recorded && status.history.is_empty() && (has("lastReconcile") || has("completed"))
 }
 
-/// What its runs write, where prefixes have a dash after them, and where they are verbatim.
+/// What runs by this spec write: if prefixes have a dash after them, and if they are verbatim.
 fn makes(dialect: Dialect, spec: &Value, map: &OutputMap) -> [Arc<Targets>; 2] {
     let dashed: Arc<Targets> = Arc::new(map.targets().collect());
     let verbatim = match spec["output"]["namePrefix"].is_string() {
@@ -302,7 +308,7 @@ fn makes(dialect: Dialect, spec: &Value, map: &OutputMap) -> [Arc<Targets>; 2] {
     [dashed, verbatim]
 }
 
-/// What an API server takes of seconds: what is longer is as good as for ever.
+/// The largest number of seconds that an API server accepts, at most: what is longer is as good as for ever.
 pub(crate) fn longest(seconds: u64) -> u64 {
     seconds.min(i32::MAX.unsigned_abs().into())
 }
@@ -317,7 +323,7 @@ fn strategy(value: &Value) -> Strategy {
     }
 }
 
-/// As it is spelled.
+/// A strategy, as it is spelled.
 pub(crate) fn word(strategy: Strategy) -> &'static str {
     match strategy {
         Strategy::Manual => "manual",

@@ -1,14 +1,15 @@
-//! What takes the room of a record: it is one annotation, and an object has 256 KiB for all of them.
+//! Remedies for a record that is too large: it is one annotation, and an object has 256 KiB for all of them.
 
 use engine::trigger::JobRecord;
 
 use super::reference::Kind;
 use crate::calls::CallError;
 
-/// Where more ConfigMaps and Secrets than this are followed, they may be what there is no room for.
+/// If more ConfigMaps and Secrets than this are followed, they may be what takes the room.
 const MANY_OBJECTS: usize = 100;
 
-/// What the API server refuses of a record is that it has no room for it, among annotations: what takes it is named.
+/// Adds to a refusal of the record what takes the room in it: that its annotations are too large is what the API server
+/// refuses of one.
 pub(crate) fn with_remedy(error: CallError, record: &JobRecord) -> CallError {
     let CallError::Invalid(why) = error else { return error };
     let pods = record.pods.as_ref().map_or(0, |known| known.pods.len() + known.due.len());

@@ -1,4 +1,4 @@
-//! Times at which something runs by itself: five fields of cron, in a time zone.
+//! `spec.trigger.schedule`: times at which a QuarksJob runs by itself, as five fields of cron in a time zone.
 
 use cronexpr::{Crontab, FallbackTimezoneOption, MakeTimestamp, ParseOptions, parse_crontab_with};
 use jiff::tz::TimeZone;
@@ -16,15 +16,15 @@ const MACROS: [(&str, &str); 7] = [
     ("@hourly", "0 * * * *"),
 ];
 
-/// The longest schedule, in bytes: it stands in the record of each run.
+/// The longest schedule, in bytes: it is part of the record.
 const LONGEST: usize = 1024;
 const FIVE: &str = "five are expected: minute, hour, day of the month, month, day of the week";
-/// The least of `startingDeadlineSeconds`: with less, a time could be over before anybody looks.
+/// The least value of `startingDeadlineSeconds`: with less, a time could be over before anybody looks.
 const LEAST_LATE: i64 = 10;
-/// How far ahead a time is looked for: a leap year is one of these.
+/// How far ahead a time is looked for: four years, one of which is a leap year.
 const MOST_AHEAD: SignedDuration = SignedDuration::from_hours(24 * 366 * 4);
 
-/// When one runs, as its spec has it.
+/// The schedule of a QuarksJob, as its spec has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Times {
     /// The fields and the zone, as one text.
@@ -36,7 +36,7 @@ pub(crate) struct Times {
 }
 
 impl Times {
-    /// Of `spec.trigger`; `None`: it has no schedule.
+    /// Reads `spec.trigger`; `None`: it has no schedule.
     pub(crate) fn of(trigger: &Value) -> Option<Self> {
         let schedule = trigger["schedule"].as_str()?.trim();
         let zone = trigger["timeZone"].as_str().unwrap_or_default().trim();
@@ -48,7 +48,7 @@ impl Times {
         })
     }
 
-    /// The first of them after `since` that is not too late `now`: due if it is not after that.
+    /// The first time after `since` that is not too late `now`. It is due if it is not after `now`.
     ///
     /// # Errors
     /// With the member of the spec, if it says no time.
@@ -71,7 +71,7 @@ impl Times {
         shown(&parsed, &zone, since).ok_or_else(never)
     }
 
-    /// That there is.
+    /// The time zone of the schedule, if there is such a zone.
     fn zone(&self) -> Result<TimeZone, String> {
         let zone = &*self.zone;
         match TimeZone::get(zone) {
@@ -83,7 +83,7 @@ impl Times {
         }
     }
 
-    /// Five fields, in the words of the library.
+    /// The schedule as five fields in the syntax of the library.
     fn expanded(&self) -> Result<String, String> {
         let mut fields: Vec<&str> = self.schedule.split_whitespace().collect();
         if let &[word] = fields.as_slice()
@@ -106,7 +106,8 @@ impl Times {
     }
 }
 
-/// When clocks of a zone show, after `since`, a time that is meant; `None`: in none of the next four years.
+/// The first time after `since` at which the clocks of a zone show a time of the schedule; `None`: not in the next four
+/// years.
 ///
 /// The library counts in UTC, which only goes on: in zones whose clocks are put by half an hour, as that of Lord Howe, it
 /// would step back to where it was, for ever. Between two changes of a zone its clocks go on as those of UTC do.
@@ -127,9 +128,10 @@ fn shown(parsed: &Crontab, zone: &TimeZone, since: Timestamp) -> Option<Timestam
     None
 }
 
-/// A field, by its place, as a CronJob has it, in the words of the library. Of the days that a month and a week say, either
-/// counts, unless one of the two says any; a step of two days or more does not, with a CronJob, and does with the
-/// library. What only the library has (`L`, `W`, `#`, and what is drawn) is refused.
+/// Translates a field, by its place, from the syntax of a CronJob to that of the library. If both a day of the month
+/// and a day of the week are given, either counts, unless one of them is `*`. For a CronJob a step of two days or more
+/// is a given day, too; for the library it is not. What only the library has (`L`, `W`, `#`, and random values) is
+/// refused.
 fn as_a_cron_job((place, field): (usize, &str)) -> Result<String, String> {
     let all = match place {
         2 => Some("1-31"),
@@ -137,7 +139,7 @@ fn as_a_cron_job((place, field): (usize, &str)) -> Result<String, String> {
         _ => None,
     };
     let items = field.split(',').map(|item| {
-        // Of no use to a CronJob but as the other.
+        // To a CronJob `?` is the same as `*`.
         let item = item.replace('?', "*");
         let mut parts = item.split(['-', '/']);
         let is_known = |part: &str| {
@@ -166,7 +168,7 @@ fn as_a_cron_job((place, field): (usize, &str)) -> Result<String, String> {
     Ok(if any { "*".to_owned() } else { items.join(",") })
 }
 
-/// The library draws where the fault is, on several lines.
+/// The last line of the library's error as one sentence: the lines before it draw where the fault is.
 fn sentence(error: &str) -> String {
     let last = error.lines().last().unwrap_or_default();
     let said = last.trim_start().trim_start_matches('^').trim();

@@ -1,4 +1,4 @@
-//! Which pods a selector means, as the first releases of ExtendedJobs read it.
+//! Selectors of pods, as the first releases of ExtendedJob read them.
 
 use std::collections::BTreeMap;
 
@@ -7,18 +7,18 @@ use kube::core::{Selector, SelectorExt as _};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
-/// How many expressions a selector may have.
+/// How many expressions (`matchExpressions`) a selector may have.
 const MOST_EXPRESSIONS: usize = 100;
 
-/// A selector that was read.
+/// A selector that has been read.
 #[derive(Debug, Clone)]
 pub(crate) struct Selecting {
     selector: Selector,
-    /// What a selector of Kubernetes cannot say.
+    /// The conditions `gt` and `lt`, which a selector of Kubernetes cannot express.
     bounds: Vec<Bound>,
 }
 
-/// A label that has to be a number beyond this one.
+/// A condition that the value of a label is a number above or below this one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Bound {
     label: String,
@@ -27,7 +27,7 @@ struct Bound {
 }
 
 impl Selecting {
-    /// Reads one. Without any it is each pod, as in the original. Otherwise why not.
+    /// Reads a selector; one that is missing selects each pod, as in the original. The error says what is wrong.
     pub(crate) fn read(selector: &Value) -> Result<Self, String> {
         let selector = if selector.is_null() { &json!({}) } else { selector };
         if !selector.is_object() {
@@ -58,7 +58,7 @@ impl Bound {
     }
 }
 
-/// Takes `gt` and `lt` out of a selector.
+/// Takes the expressions with `gt` and `lt` out of a selector.
 fn bounds(selector: &mut Value) -> Result<Vec<Bound>, String> {
     let Some(all) = selector["matchExpressions"].as_array_mut() else { return Ok(Vec::new()) };
     let mut found = Vec::new();

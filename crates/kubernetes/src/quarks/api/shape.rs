@@ -1,6 +1,6 @@
-//! The shape of a template, as far as a run writes into it: what is a list to us has to be one.
+//! The shape of a template, as far as a run writes into it: where we extend a list there has to be one.
 //!
-//! All else is passed on as it stands, for the API server to judge, which may be newer than we are.
+//! All else is passed on as it is, for the API server to judge, which may be newer than we are.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use super::dialect::Dialect;
 use super::pod::{SIDECAR, VOLUMES};
 use super::resource::TTL;
 
-/// What is wrong with the shape of a spec's template: the path, and what has to be there.
+/// The first fault of a template's shape: the path, and what has to be there.
 pub(crate) fn fault(dialect: Dialect, spec: &Value) -> Option<(String, &'static str)> {
     let template = ("spec.template".to_owned(), &spec["template"]);
     let mut objects = vec![template];
@@ -32,8 +32,8 @@ pub(crate) fn fault(dialect: Dialect, spec: &Value) -> Option<(String, &'static 
     fault.or_else(|| taken(dialect, spec))
 }
 
-/// A name in a template that is ours, in the pod of whoever has it: the path, and what to do. Where nothing is kept, nothing
-/// of ours comes into the pod.
+/// A container or volume of the template that has a name of ours: the path, and what to do. Where no output is kept,
+/// nothing of ours comes into the pod.
 pub(crate) fn taken(dialect: Dialect, spec: &Value) -> Option<(String, &'static str)> {
     if spec["output"].is_null() {
         return None;

@@ -1,4 +1,4 @@
-//! What the status says, as patches: of a run that has ended, and of what a trigger waits for.
+//! Patches of a QuarksJob's status: a run has ended, another is about to begin, a trigger waits.
 
 use engine::trigger::{JobRecord, MAX_OPEN, Outcome, Run};
 use serde_json::{Value, json};
@@ -9,22 +9,22 @@ use super::resource::Resource;
 use crate::conditions;
 use crate::resources::time;
 
-/// How many runs that have ended are shown; those that the record still names stay beyond that.
+/// How many ended runs the history has; those that the record still names stay beyond that.
 const HISTORY: usize = 10;
-/// So many a status has at most that we have written.
+/// How many runs a history that we have written has at most.
 pub(crate) const MOST_ENDED: usize = HISTORY + MAX_OPEN;
 
-/// How many of the names of what a run has made are shown.
+/// How many names of the objects that a run has made are shown.
 pub(crate) const MADE: usize = 100;
 
 /// The longest message of a run, in characters.
 const MESSAGE: usize = 1000;
 
-/// The conditions.
+/// The types of the conditions.
 pub(crate) const SUCCEEDED: &str = "Succeeded";
 pub(crate) const WAITING: &str = "Waiting";
 
-/// What a condition says.
+/// The status of a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Holds {
     True,
@@ -32,7 +32,7 @@ pub(crate) enum Holds {
     Unknown,
 }
 
-/// How a condition stands, and since when.
+/// A condition's status, and since when.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Said {
     holds: Holds,
@@ -55,12 +55,12 @@ impl Holds {
 }
 
 impl Said {
-    /// Whether it is neither so nor not.
+    /// Whether the condition is `Unknown`.
     pub(crate) fn is_unknown(&self) -> bool {
         self.holds == Holds::Unknown
     }
 
-    /// Of a status, as it is there.
+    /// Reads the condition of this type from a status.
     pub(crate) fn of(status: &Value, kind: &str) -> Option<Self> {
         let said = status["conditions"].as_array()?.iter().find(|it| it["type"] == kind)?;
         let all = [Holds::True, Holds::False, Holds::Unknown];
@@ -69,8 +69,8 @@ impl Said {
     }
 }
 
-/// A run has ended, by this outcome; `job` is the name of its Job, `now` in milliseconds since 1970. Of one that had no Job,
-/// `tried` is the digest of what would have been run, if it may be another by now.
+/// The patch for a run that has ended with this outcome; `job` is the name of its Job, `now` in milliseconds since
+/// 1970. For a run without a Job, `tried` is the digest of the spec that was tried, which may have changed since.
 pub(crate) fn settled(
     resource: &Resource,
     run: &Run,
@@ -98,7 +98,7 @@ pub(crate) fn settled(
     history.retain_mut(|it| {
         place += 1;
         if place > HISTORY {
-            // Of a thousand that went on beside each other the status could not hold it all.
+            // If a thousand runs went on at once the status would have no room for all their words.
             it.outcome.message.clear();
             it.outcome.made.clear();
         }
@@ -114,7 +114,7 @@ pub(crate) fn settled(
         "lastRun": history.first().map(whole),
         "history": history,
         "conditions": [
-            // As `completed`: another may go on that was begun before.
+            // As for `completed`: a run that was begun before may go on.
             match newest.succeeded && open > 0 {
                 true => running(resource, now),
                 false => succeeded(resource, &newest, now),
@@ -124,16 +124,16 @@ pub(crate) fn settled(
     })
 }
 
-/// What is recorded, for where somebody removes that: `kubectl replace` does. Without the pods that are followed: of many
-/// there is no room for it twice; and without the schedule: one that is put back may have been away for long, and its
-/// times count from when it is first seen.
+/// The record without the run that is settled, as a copy for where somebody removes the annotation, as `kubectl
+/// replace` does. It lacks the pods that are followed, for which there may be no room twice; and the schedule: a
+/// QuarksJob that is put back may have been away for long, and its times count from when it is first seen again.
 fn recalled(resource: &Resource, settled: &Run) -> Option<String> {
     let mut record = JobRecord { pods: None, schedule: None, ..resource.record.clone() };
     record.open.retain(|run| run.id != settled.id && resource.is_open(run.id));
     Written::text(resource, record).ok()
 }
 
-/// As much as is read, and as there is room for ten times.
+/// An outcome with as many names and words as people read: the status has room for ten of them.
 fn shown(outcome: &Outcome) -> Outcome {
     let mut outcome = outcome.clone();
     if outcome.made.len() > MADE {
@@ -147,7 +147,7 @@ fn shown(outcome: &Outcome) -> Outcome {
     outcome
 }
 
-/// As much as is read: a hundred containers may each have something to say.
+/// A message cut to [`MESSAGE`] characters: a hundred containers may each have something to say.
 pub(crate) fn short(message: &str) -> String {
     let end = message.char_indices().nth(MESSAGE).map_or(message.len(), |(end, _)| end);
     match end == message.len() {
@@ -156,7 +156,8 @@ pub(crate) fn short(message: &str) -> String {
     }
 }
 
-/// A patch leaves what it does not name: what this run has not, another may have had.
+/// A run with null for what it lacks: a merge patch keeps the members that it does not name, and they may be of an
+/// older run.
 fn whole(run: &Ended) -> Value {
     let mut whole = json!({
         "message": null, "made": null, "startedAt": null, "endedAt": null, "seconds": null,
@@ -169,13 +170,14 @@ fn whole(run: &Ended) -> Value {
     whole
 }
 
-/// Another run comes: it is not completed, and whether it will have succeeded nobody knows.
+/// The patch for a run that is about to begin: `completed` is false, and whether it will succeed is unknown.
 pub(crate) fn reopened(resource: &Resource, now: u64) -> Value {
     let waits = waiting(resource, resource.status.waits.as_deref(), now);
     json!({"completed": false, "conditions": [running(resource, now), waits]})
 }
 
-/// None comes after all: it is as the last run left it. One that was completed before we knew it has no history.
+/// The patch for a run that does not begin after all: the status is again as the last run left it. A QuarksJob that was
+/// completed before we knew it has no history.
 pub(crate) fn closed(resource: &Resource, now: u64) -> Value {
     let newest = resource.status.history.first().map(|run| &run.outcome);
     let waits = waiting(resource, resource.status.waits.as_deref(), now);
@@ -186,7 +188,7 @@ pub(crate) fn closed(resource: &Resource, now: u64) -> Value {
     })
 }
 
-/// A trigger waits for something, or for nothing any more.
+/// The patch that says what a trigger waits for; `None`: for nothing any more.
 pub(crate) fn waits(resource: &Resource, waits: Option<&str>, now: u64) -> Value {
     let last = resource.status.history.first().map(|run| &run.outcome);
     let last = last.map(|outcome| match resource.status.says_running() {
