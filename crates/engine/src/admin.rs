@@ -1,4 +1,4 @@
-//! What an operator asks for beside the platform: look, retry, purge.
+//! The operations that an operator asks for beside the platform: look, retry, remove, purge.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::record::{Key, Lifecycle, Phase, Record};
 use crate::transition::{self, Intent};
 
 impl Engine {
-    /// A page of records, each whole or why it cannot be read.
+    /// Returns a page of records, each whole, or why it cannot be read.
     ///
     /// # Errors
     /// If the store fails.
@@ -21,7 +21,7 @@ impl Engine {
         self.shared.store.scan(query).await.map_err(store_error)
     }
 
-    /// A record, tombstones included.
+    /// Reads a record, which may be a tombstone.
     ///
     /// # Errors
     /// 404 if there is none.
@@ -30,7 +30,7 @@ impl Engine {
         stored.map(|stored| stored.record).ok_or_else(|| Error::not_found(format!("no {key}")))
     }
 
-    /// The redacted log of a run, while it goes on or afterwards.
+    /// Reads the redacted log of a run, while it goes on or afterwards.
     ///
     /// # Errors
     /// 404 if there is no such run or its log is not kept any more.
@@ -44,7 +44,7 @@ impl Engine {
         log.ok_or_else(|| Error::not_found(format!("there is no log of {run}")))
     }
 
-    /// Asks for a failed operation once more, as a new operation.
+    /// Repeats a failed operation, as a new operation.
     ///
     /// # Errors
     /// 404 for an unknown record, 422 if the last operation did not fail, or is in progress, 429 where as many are in
@@ -78,8 +78,8 @@ impl Engine {
         Ok(next)
     }
 
-    /// Has the broker remove an instance or a binding: what a platform's delete does that does not wait. `why` is told
-    /// of an operation that it halts, to whoever asks how that stands.
+    /// Has the broker remove an instance or a binding, as a platform's asynchronous delete does. `why` is recorded with
+    /// an operation that is halted by it.
     ///
     /// # Errors
     /// As of that request; 404 for an unknown record.
@@ -90,8 +90,8 @@ impl Engine {
     }
 
     /// Forgets a record without asking the broker: for what cannot be removed otherwise. A run that
-    /// is alive is ended; what the broker made stays where it is. Leaves a tombstone, so that the
-    /// platform's delete is answered with 410; one that cannot be read leaves nothing.
+    /// is alive is ended; what the broker made stays where it is. A tombstone is left, so that the
+    /// platform's delete is answered with 410; a record that cannot be read leaves nothing.
     ///
     /// # Errors
     /// 404 for an unknown record; 422 for an instance that has bindings.
@@ -144,7 +144,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Forgets a record that cannot be read: what it was about, and its runs, nobody knows. Those are released
+    /// Forgets a record that cannot be read. Nobody knows what it was about, nor its runs: those are released
     /// as leftovers.
     async fn discard(&self, key: &Key) -> Result<(), Error> {
         self.refuse_if_bound(key).await?;
@@ -153,8 +153,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Bindings that were recorded after it was seen that there are none, and before the instance was
-    /// gone: whoever begins one later finds no instance.
+    /// Purges the bindings of a purged instance that were recorded after it was found to have none, and before its
+    /// tombstone was written. A bind that begins later finds no instance.
     async fn purge_latecomers(&self, instance: &InstanceId) -> Result<(), Error> {
         let query = Query {
             kind: Kind::Bindings,

@@ -1,4 +1,4 @@
-//! What to do about a request: a pure function of what is recorded and what was asked.
+//! Decides what to do about a request: a pure function of the record and of the request.
 //!
 //! The order is that of our acceptance list: 404, 410, 409, 200 and 202 for something known, then
 //! `ConcurrencyError`, then the work.
@@ -7,16 +7,16 @@ use osb::{Action, BindRequest, Error, ErrorKind};
 
 use crate::record::{Lifecycle, Ordered, Phase, Record, Timestamp};
 
-/// What to do about a request.
+/// The decision about a request.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Admission {
-    /// It is so already: 200.
+    /// The resource is already as asked for: 200.
     Already,
-    /// It is being done: 202 with the operation that is in progress.
+    /// The same request is being carried out: 202 with the operation that is in progress.
     Join,
-    /// Record an operation.
+    /// An operation is to be recorded.
     Begin,
-    /// No.
+    /// The request is refused with this error.
     Refuse(Error),
 }
 
@@ -50,8 +50,8 @@ fn joins(record: &Record, action: Action, hash: &str) -> bool {
     record.is_busy() && record.operation.action == action && record.operation.request_hash == hash
 }
 
-/// The attributes in which a creation is another than the one before; none, if it is the same said again. The context
-/// is not among them: platforms change it under the same order.
+/// The attributes in which two orders differ; none if the second repeats the first. The context
+/// is not compared: platforms change it under the same order.
 fn differing(one: &Ordered, other: &Ordered) -> Vec<&'static str> {
     // Of what was ordered elsewhere it is not known for whom.
     let agree = |known: &Option<String>, asked: &Option<String>| known.is_none() || known == asked;
@@ -67,7 +67,7 @@ fn differing(one: &Ordered, other: &Ordered) -> Vec<&'static str> {
     agreeing.iter().filter(|(_, agree)| !agree).map(|(name, _)| *name).collect()
 }
 
-/// `PUT` of an instance or a binding. `action` is provision or bind.
+/// Decides about the `PUT` of an instance or a binding. `action` is provision or bind.
 pub(crate) fn create(existing: Option<&Record>, action: Action, ordered: &Ordered) -> Admission {
     let Some(record) = existing.filter(|record| record.is_live()) else { return Begin };
     let differing = differing(&record.ordered, ordered);
@@ -82,7 +82,7 @@ pub(crate) fn create(existing: Option<&Record>, action: Action, ordered: &Ordere
     }
 }
 
-/// `PATCH` of an instance.
+/// Decides about the `PATCH` of an instance.
 pub(crate) fn update(
     existing: Option<&Record>,
     target: &Ordered,
@@ -116,7 +116,7 @@ pub(crate) fn update(
     if record.ordered == *target && !failed_update { Already } else { Begin }
 }
 
-/// `DELETE` of an instance. `bound`: it has live bindings and they are not to be removed with it.
+/// Decides about the `DELETE` of an instance. `bound`: it has live bindings and they are not to be removed with it.
 pub(crate) fn deprovision(existing: Option<&Record>, bound: bool) -> Admission {
     let Some(record) = existing.filter(|record| record.is_live()) else {
         return Refuse(Error::new(ErrorKind::Gone, "there is no such service instance"));
@@ -138,7 +138,7 @@ pub(crate) fn deprovision(existing: Option<&Record>, bound: bool) -> Admission {
     Begin
 }
 
-/// `DELETE` of a binding. `instance`: the record of its instance.
+/// Decides about the `DELETE` of a binding. `instance`: the record of its instance.
 pub(crate) fn unbind(existing: Option<&Record>, instance: Option<&Record>) -> Admission {
     let Some(record) = existing.filter(|record| record.is_live()) else {
         return Refuse(Error::new(ErrorKind::Gone, "there is no such service binding"));
@@ -154,7 +154,7 @@ pub(crate) fn unbind(existing: Option<&Record>, instance: Option<&Record>) -> Ad
     }
 }
 
-/// Whether an instance can be bound now.
+/// Returns the instance if it can be bound now, or the refusal.
 pub(crate) fn bindable(instance: Option<&Record>) -> Result<&Record, Error> {
     let Some(record) = instance.filter(|record| record.is_live()) else {
         return Err(Error::not_found("there is no such service instance"));
@@ -171,7 +171,7 @@ pub(crate) fn bindable(instance: Option<&Record>) -> Result<&Record, Error> {
     Ok(record)
 }
 
-/// What a new binding is to be, as requested.
+/// The order of a new binding, as requested.
 pub(crate) fn binding_order(parent: &Record, request: &BindRequest) -> Result<Ordered, Error> {
     let mut bind_resource = request.bind_resource.clone();
     if let Some(app) = &request.app_guid {
@@ -187,7 +187,7 @@ pub(crate) fn binding_order(parent: &Record, request: &BindRequest) -> Result<Or
     })
 }
 
-/// A repeated rotation is the same request even when its predecessor is gone by now.
+/// The order of a rotation that is requested again: the same request, even when its predecessor is gone by now.
 pub(crate) fn rotated_already(existing: Option<&Record>, request: &BindRequest) -> Option<Ordered> {
     let predecessor = request.predecessor_binding_id.as_ref()?;
     let record = existing.filter(|record| record.is_live())?;
@@ -203,7 +203,7 @@ fn asks_for_nothing_else(request: &BindRequest, ordered: &Ordered) -> bool {
     request.parameters.as_ref().is_none_or(|asked| *asked == ordered.parameters)
 }
 
-/// A binding must be of its instance's service and plan.
+/// Checks that a binding is of its instance's service and plan.
 pub(crate) fn of_instance(parent: &Record, ordered: &Ordered) -> Result<(), Error> {
     if ordered.service_id != parent.ordered.service_id {
         return Err(Error::bad_request("service_id: is not the service of this instance"));
@@ -214,8 +214,8 @@ pub(crate) fn of_instance(parent: &Record, ordered: &Ordered) -> Result<(), Erro
     Ok(())
 }
 
-/// What a successor is to be: as its predecessor is, of the plan that the instance has by now (items 42 to
-/// 44).
+/// The order of a binding that replaces another: as its predecessor is, of the plan that the instance has by now (items
+/// 42 to 44).
 pub(crate) fn rotation(
     parent: &Record,
     predecessor: Option<&Record>,

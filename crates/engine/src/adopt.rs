@@ -1,4 +1,5 @@
-//! What exists already: made by whoever kept it before, and known here from now on.
+//! Adoption of instances and bindings that exist already: another broker made them, and this engine keeps them from now
+//! on.
 
 use std::sync::Arc;
 
@@ -10,9 +11,9 @@ use crate::record::{Key, Made, OperationFailure, Ordered, Reason, Record};
 use crate::transition::{self, Intent};
 
 impl Engine {
-    /// Records an instance or a binding that was ordered and made elsewhere, as if it had been made here just now: it can
-    /// be fetched, bound, updated and deleted. Nothing is run for it. `made`: what was made, or why that failed; it can
-    /// only be deleted then. `false`: there is a record of its key, or what is left of one, which stays as it is.
+    /// Records an instance or a binding that was ordered and made elsewhere, as if it had been made here just now: it
+    /// can be fetched, bound, updated and deleted. Nothing is run for it. `made`: what was made, or why that failed:
+    /// then it can only be deleted. `false`: there is a record or a tombstone of the key already, which stays as it is.
     ///
     /// # Errors
     /// If the store does not keep it.

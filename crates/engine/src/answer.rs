@@ -1,4 +1,4 @@
-//! What a record answers: to `GET`, to `last_operation`, to a repeated or a held request.
+//! Answers from a record: to `GET`, to `last_operation`, to a repeated or a held request.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::record::{
     Lifecycle, Operation, OperationFailure, PastOperation, Phase, Reason, Record, Timestamp,
 };
 
-/// The body of provision and update.
+/// The body of the answer to provision and update.
 pub(crate) fn provisioned(record: &Record) -> ProvisionedBody {
     ProvisionedBody {
         dashboard_url: record.made.dashboard_url.clone(),
@@ -21,12 +21,12 @@ pub(crate) fn provisioned(record: &Record) -> ProvisionedBody {
     }
 }
 
-/// The body of bind.
+/// The body of the answer to bind.
 pub(crate) fn bound(record: &Record) -> BindingBody {
     record.made.binding.clone().unwrap_or_default()
 }
 
-/// The dashboard by the operator's template; the id is percent-encoded.
+/// The URL of an instance's dashboard by the operator's template; the id is percent-encoded.
 pub(crate) fn dashboard_url(policy: &Policy, instance: &InstanceId) -> Option<String> {
     let template = policy.dashboard_url.as_ref()?;
     let mut id = String::new();
@@ -40,7 +40,7 @@ pub(crate) fn dashboard_url(policy: &Policy, instance: &InstanceId) -> Option<St
     Some(template.replace("{instance_id}", &id))
 }
 
-/// `GET` of an instance (items 29 and 30).
+/// The answer to `GET` of an instance (items 29 and 30).
 pub(crate) fn instance(record: Option<&Record>) -> Result<InstanceView, Error> {
     let Some(record) = record.filter(|record| record.lifecycle == Lifecycle::Ready) else {
         return Err(Error::not_found("there is no such service instance, or it is not made yet"));
@@ -59,7 +59,7 @@ pub(crate) fn instance(record: Option<&Record>) -> Result<InstanceView, Error> {
     })
 }
 
-/// `GET` of a binding (item 45).
+/// The answer to `GET` of a binding (item 45).
 pub(crate) fn binding(record: Option<&Record>) -> Result<BindingView, Error> {
     let Some(record) = record.filter(|record| record.lifecycle == Lifecycle::Ready) else {
         return Err(Error::not_found("there is no such service binding, or it is not made yet"));
@@ -71,7 +71,7 @@ pub(crate) fn binding(record: Option<&Record>) -> Result<BindingView, Error> {
     })
 }
 
-/// `last_operation` (items 25 to 28 and 46).
+/// The answer to `last_operation` (items 25 to 28 and 46).
 pub(crate) fn last_operation(
     record: Option<&Record>,
     query: &LastOperationQuery,
@@ -146,7 +146,7 @@ fn ended(action: Action, failure: Option<&OperationFailure>) -> LastOperation {
     }
 }
 
-/// How a held request's operation stands.
+/// The state of a held request's operation.
 pub(crate) enum Held {
     Succeeded,
     Failed(Error),
@@ -177,7 +177,7 @@ pub(crate) fn held(record: &Record, operation: &str) -> Held {
     }
 }
 
-/// A failed operation as the answer to a held request. Where nothing was made it is a 4xx, so that
+/// The answer to a held request whose operation failed. Where nothing was made it is a 4xx, so that
 /// the platform does not remove what is not there; otherwise 500, so that it does: an earlier attempt may have made
 /// what the last one found in its way.
 fn refusal(action: Action, failure: &OperationFailure, may_be_made: bool) -> Error {

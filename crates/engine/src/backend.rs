@@ -22,7 +22,7 @@ use crate::record::{Key, Lifecycle, Ordered, Record};
 use crate::transition::Intent;
 use crate::update;
 
-/// How often a request is decided anew because somebody else wrote first.
+/// How many times a request is decided, because somebody else wrote first, before it is refused.
 const ROUNDS: usize = 32;
 
 #[async_trait]
@@ -184,31 +184,31 @@ impl Backend for Engine {
     }
 }
 
-/// How a record is looked at.
+/// How a request reads the record that it is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum View {
-    /// As it is known here: what is decided by it holds only if it leads to a write, which fails where
+    /// As this process knows the record: a decision by it holds only if it leads to a write, which fails where
     /// somebody else wrote first.
     Known,
-    /// As it is, if it is at hand. Most of what is ordered is new: that it is not there is found out by the
-    /// write, and to look first would cost each order a read.
+    /// The current record, if the store has it in memory. Most orders are for something new: the write finds out that
+    /// there is no record, where a look first would cost each order a read.
     AtHand,
-    /// As it is.
+    /// The current record.
     Sure,
 }
 
-/// What becomes of a request that makes something.
+/// The outcome of one try to admit a request that makes something.
 enum Found<T> {
-    /// It was recorded just now.
+    /// The operation was recorded just now.
     Begun(Arc<Record>),
-    /// It was recorded before.
+    /// The operation was recorded before, by the same request.
     Joined(Arc<Record>),
-    /// It was carried out before.
+    /// The request was carried out before; this is its answer.
     Already(T),
 }
 
 impl Engine {
-    /// The looks that a request is worth: a cheap one first.
+    /// The ways to read the record, one for each try of a request: a cheap one first, then [`ROUNDS`] sure ones.
     fn views(&self) -> impl Iterator<Item = View> + use<> {
         let cheap = if self.shared.store.lags() { View::Known } else { View::AtHand };
         std::iter::once(cheap).chain(std::iter::repeat_n(View::Sure, ROUNDS))
@@ -222,7 +222,7 @@ impl Engine {
         }
     }
 
-    /// Answers what was found by a look; `None`: to be looked at again.
+    /// Answers a request by the outcome of one try; `None`: the record has to be read again.
     async fn settle<T>(
         &self,
         call: &Call,
@@ -247,7 +247,7 @@ impl Engine {
         }
     }
 
-    /// `None`: somebody else wrote first.
+    /// Tries to admit a provision once; `None`: somebody else wrote first.
     async fn try_provision(
         &self,
         call: &Call,
@@ -272,7 +272,7 @@ impl Engine {
         })
     }
 
-    /// As [`Self::try_provision`].
+    /// Tries to admit a bind once; `None`: somebody else wrote first.
     async fn try_bind(
         &self,
         call: &Call,
@@ -305,8 +305,8 @@ impl Engine {
         })
     }
 
-    /// Deprovisions, or unbinds, if it is of this service: what a platform's DELETE does. `why` is told of what it halts,
-    /// where no platform asked for it.
+    /// Deprovisions an instance or removes a binding of this service, as a platform's DELETE does. `why` is recorded
+    /// with the operation that it halts, where no platform asked for it.
     pub(crate) async fn delete(
         &self,
         call: &Call,
@@ -355,7 +355,8 @@ impl Engine {
         Ok(admit::deprovision(existing, bound))
     }
 
-    /// Answers by what is known; by the record as it is, where that says no and may be old.
+    /// Answers a `GET` by the record as this process knows it, or by the current one where the known one may be old and
+    /// leads to an error.
     async fn fetch<T>(
         &self,
         key: &Key,
@@ -388,7 +389,7 @@ impl Engine {
         answer::last_operation(record, query, self.shared.policy.deleted, self.shared.clock.now())
     }
 
-    /// Whether an instance has bindings, or may have.
+    /// Whether an instance has live bindings; a binding that cannot be read counts as one.
     pub(crate) async fn any_live_binding(&self, instance: &InstanceId) -> Result<bool, Error> {
         self.any_binding(instance, Filter::Live).await
     }
@@ -406,7 +407,7 @@ impl Engine {
         Ok(!page.is_empty())
     }
 
-    /// What a binding is to be: as requested, or as its predecessor is.
+    /// The order of a binding: as requested, or as its predecessor's.
     async fn binding_order(
         &self,
         parent: &Record,
@@ -433,7 +434,7 @@ pub(crate) fn by(call: &Call, action: Action) -> Intent {
     Intent { originating_identity: call.originating_identity.clone(), ..Intent::new(action) }
 }
 
-/// Whether a delete names the resource's own service. Its plan may have changed meanwhile.
+/// Checks that a delete names the resource's own service. The plan is not checked: it may have changed meanwhile.
 fn check_service(existing: Option<&Record>, service: &ServiceId) -> Result<(), Error> {
     match existing.filter(|record| record.is_live()) {
         Some(record) if record.ordered.service_id != *service => {

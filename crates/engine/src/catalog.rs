@@ -1,4 +1,4 @@
-//! The catalog: read from the broker, the last good one kept, a plan in use never dropped.
+//! The catalog: it is read from the broker, the last good one is kept, and a plan in use is never dropped.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -16,12 +16,12 @@ use crate::ports::{Offer, RunFailure, StoreError};
 use crate::shared::InForce;
 use crate::withdrawn::{Former, keep_plans_in_use, remember};
 
-/// How often it is looked whether this process asks the broker now, and what was ordered of former plans.
+/// How often the keeper of the catalog looks whether this process drives now, and whether former plans were ordered.
 const LOOK: Duration = Duration::from_secs(10);
-/// The pause before what another has saved is read again, when it could not be.
+/// The pause before a catalog that another process has saved is read again, if it could not be read.
 const BEHIND: Duration = Duration::from_millis(500);
 
-/// Why a catalog was not taken. The one before stays in force.
+/// The reason why a catalog was not put in force. The one before stays in force.
 #[derive(Debug, thiserror::Error)]
 pub enum CatalogError {
     /// The broker could not be asked, or answered something that is no catalog.
@@ -30,12 +30,12 @@ pub enum CatalogError {
     /// The catalog has faults; all of them are listed.
     #[error("the catalog has {} fault(s):{}", .0.len(), list(.0))]
     Faults(Vec<Fault>),
-    /// It could not be saved.
+    /// The catalog could not be saved.
     #[error("the catalog could not be saved")]
     Store(#[source] StoreError),
 }
 
-/// So many of the faults that only platforms see are logged: a catalog may have thousands of one kind.
+/// The most faults of a catalog that are logged of those that only platforms see: there may be thousands of one kind.
 const SHOWN: usize = 20;
 
 fn list(faults: &[Fault]) -> String {
@@ -46,7 +46,7 @@ fn list(faults: &[Fault]) -> String {
     })
 }
 
-/// What is saved of an offer.
+/// An offer as it is saved.
 #[derive(Serialize, Deserialize)]
 struct Saved {
     catalog: Value,
@@ -60,8 +60,8 @@ struct Saved {
 }
 
 impl Engine {
-    /// Takes up the catalog that was saved last, so that a start does not wait for the broker.
-    /// `false` if there is none, or it is damaged or not good any more: the broker is asked, and its answer saved over it.
+    /// Puts the catalog that was saved last in force, so that a start does not wait for the broker. `false` if there is
+    /// none, or it is damaged or not valid any more: the broker is asked, and its answer saved over it.
     ///
     /// # Errors
     /// If the store fails.
@@ -98,7 +98,7 @@ impl Engine {
     /// Asks the broker for its catalog and puts it in force.
     ///
     /// # Errors
-    /// If it cannot be had, has faults or cannot be saved; the one before stays in force.
+    /// If the broker cannot be asked, or its catalog has faults or cannot be saved; the one before stays in force.
     pub async fn refresh_catalog(&self) -> Result<Arc<CompiledCatalog>, CatalogError> {
         let asked = self.shared.asked.fetch_add(1, Ordering::Relaxed) + 1;
         let offer = self.shared.runner.offer().await.map_err(CatalogError::Run)?;
@@ -161,8 +161,8 @@ impl Engine {
         Ok(catalog)
     }
 
-    /// Saves an offer, unless it was saved last. Where there is no room for it, without what is remembered of plans that
-    /// have left: a catalog that is not saved is not put in force, and the one before would be for ever.
+    /// Saves an offer, unless it is the one that was saved last. If it is too large, it is saved without the plans that
+    /// have left the catalog: a catalog that is not saved is not put in force, and the one before would stay for ever.
     async fn save(&self, mut saved: Saved) -> Result<(), StoreError> {
         let last = self.saved().await?;
         loop {
@@ -184,7 +184,7 @@ impl Engine {
         }
     }
 
-    /// What was saved last, if that can be read.
+    /// The offer that was saved last, if it can be read.
     async fn saved(&self) -> Result<Option<Value>, StoreError> {
         match self.shared.store.catalog().await {
             Err(error @ StoreError::Unreadable { .. }) => {
@@ -195,7 +195,8 @@ impl Engine {
         }
     }
 
-    /// The offer in force, without what is in it only for the instances that have it; `None`: there is none.
+    /// The offer in force, without withdrawn plans, which are in it only for the instances that have them; `None`: no
+    /// offer is in force.
     pub fn offer_in_force(&self) -> Option<Offer> {
         let InForce { catalog, capabilities, of_service, withdrawn, .. } =
             self.shared.in_force()?;
@@ -211,8 +212,8 @@ impl Engine {
         Some(Offer { catalog, capabilities, of_service })
     }
 
-    /// Reads the catalog until there is one, then again at every `interval` (never, if zero), and takes up what another
-    /// process has saved as soon as it is told of. To be spawned.
+    /// Reads the catalog until there is one, then again at every `interval` (never, if zero), and puts in force what
+    /// another process has saved as soon as it hears of it. To be spawned.
     pub async fn keep_catalog(self, interval: Duration) {
         let clock = &self.shared.clock;
         let (mut due, mut failures, mut drove) = (None, 0, false);
@@ -246,7 +247,7 @@ impl Engine {
         }
     }
 
-    /// Whether the broker's catalog is in force.
+    /// Refreshes the catalog, and says whether the broker's catalog is in force.
     async fn refreshed(&self) -> bool {
         let refreshed = self.refresh_catalog().await;
         if let Err(error) = &refreshed {
@@ -255,7 +256,7 @@ impl Engine {
         refreshed.is_ok()
     }
 
-    /// Whether the saved catalog was read.
+    /// Loads the saved catalog, and says whether it could be read.
     async fn followed(&self) -> bool {
         let loaded = self.load_catalog().await;
         if let Err(error) = &loaded {
@@ -264,8 +265,8 @@ impl Engine {
         loaded.is_ok()
     }
 
-    /// Whether somebody has a plan that has left the catalog while it was not known: it was ordered just then, here or
-    /// where it was still sold. To be put in force anew puts the plan back.
+    /// Whether an instance has a plan that has left the catalog because nobody was known to have it: it was ordered
+    /// just then, here or by a process that still sold it. Putting the offer in force anew puts the plan back.
     ///
     /// # Errors
     /// If the store fails.
@@ -291,7 +292,7 @@ impl Engine {
         }
     }
 
-    /// Logs what is newly kept only for those who have it.
+    /// Logs the plans that are newly kept only for the instances that have them.
     fn tell_withdrawn(&self, withdrawn: &[(ServiceId, PlanId)]) {
         let before = self.shared.in_force().map(|in_force| in_force.withdrawn).unwrap_or_default();
         for (service, plan) in withdrawn.iter().filter(|plan| !before.contains(plan)) {
@@ -303,7 +304,7 @@ impl Engine {
         }
     }
 
-    /// Logs which services promise updates that are all refused: of each catalog once, for it is read again and again.
+    /// Logs which services promise updates that are all refused: once for each catalog, for it is read again and again.
     fn tell_promised(&self, next: &InForce) {
         let promised = promised_in_vain(next);
         let is_told = |before: InForce| {
@@ -320,7 +321,7 @@ impl Engine {
         );
     }
 
-    /// Logs what platforms may refuse the catalog for: of each catalog once.
+    /// Logs the faults for which platforms may refuse the catalog: once for each catalog.
     fn tell_refused_elsewhere(&self, next: &InForce) {
         let is_told = |before: InForce| Arc::ptr_eq(&before.catalog, &next.catalog);
         let faults = osb::catalog::refused_elsewhere(next.catalog.catalog());
@@ -333,8 +334,8 @@ impl Engine {
         );
     }
 
-    /// Puts an offer in force: the one place where the operator's word stands over the catalog's.
-    /// What is saved is the catalog's, so that a changed configuration counts from the next start.
+    /// Puts an offer in force: the one place where the operator's configuration overrides what the catalog declares.
+    /// The saved offer keeps what the catalog declares, so that a changed configuration counts from the next start.
     fn put_in_force(&self, mut next: InForce) {
         if let Some(capabilities) = &self.shared.policy.capabilities {
             next.capabilities.clone_from(capabilities);
@@ -349,8 +350,8 @@ impl Engine {
     }
 }
 
-/// What the broker of a service could do when it was last heard of, where the services of several are offered and this
-/// one is not: somebody has it, and its broker may be back in a moment.
+/// Adds to an offer of several brokers what the brokers of `kept` services declared last: these services are not
+/// offered now, but some instance has them, and their brokers may be back in a moment.
 fn still_declared<'s>(
     offer: &mut Offer,
     before: &InForce,
@@ -364,7 +365,7 @@ fn still_declared<'s>(
     }
 }
 
-/// The names of the services that promise updates while their broker declares none.
+/// The names of the services that promise updates while their broker does not declare that it can update.
 fn promised_in_vain(in_force: &InForce) -> Vec<&str> {
     let promises = |service: &Service| {
         let of_plan = |plan: &Plan| plan.plan_updateable.or(service.plan_updateable) == Some(true);
@@ -381,7 +382,8 @@ fn compile(catalog: &Value) -> Result<Arc<CompiledCatalog>, Vec<Fault>> {
     Ok(Arc::new(CompiledCatalog::compile(osb::catalog::parse(catalog)?)?))
 }
 
-/// The engine keeps instances and bindings, so both can be fetched unless the author says not.
+/// Marks instances and bindings as retrievable unless the author says not: the engine keeps both, so they can be
+/// fetched.
 fn serve_what_we_keep(catalog: &mut Catalog) {
     for service in &mut catalog.services {
         service.instances_retrievable.get_or_insert(true);

@@ -1,4 +1,4 @@
-//! What was admitted, on its way: recorded as an intent, begun, and answered at once or held.
+//! Commits an admitted request: records the intent, begins the operation, and answers at once or holds the request.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,7 +52,7 @@ impl Engine {
         transition::begin(&self.shared.policy, record, intent, self.shared.clock.now())
     }
 
-    /// Records an intent. `false`: somebody else wrote first.
+    /// Records an intent; `false`: somebody else wrote first.
     pub(crate) async fn commit(
         &self,
         next: &Arc<Record>,
@@ -109,9 +109,9 @@ impl Engine {
         }
     }
 
-    /// Whether a platform could not fetch what this one makes: of a bind whose service says so it has to be the answer
-    /// (sections "Asynchronous Operations" and "Fetching a Service Binding"). Cloud Foundry accepts incomplete binds of
-    /// every service, and fails those that are then incomplete.
+    /// Whether a request has to be answered with its result although the platform would take a 202: a bind of a service
+    /// whose bindings cannot be fetched (sections "Asynchronous Operations" and "Fetching a Service Binding"). Cloud
+    /// Foundry accepts incomplete binds of every service, and fails those that are then incomplete.
     fn is_answered_at_once(&self, record: &Record) -> bool {
         if record.operation.action != Action::Bind {
             return false;
@@ -121,7 +121,8 @@ impl Engine {
         service.is_some_and(|service| service.bindings_retrievable == Some(false))
     }
 
-    /// Records a removal, unless the operation has ended, or another was recorded: how far it is may be written meanwhile.
+    /// Records a removal that halts the operation, unless that has ended, or another was recorded. Its progress may be
+    /// written meanwhile, so a conflict is tried again.
     async fn remove_again(&self, mut stored: Stored, removal: Action) -> Result<(), StoreError> {
         const TRIES: u32 = 5;
         let operation = stored.record.operation.id.clone();
@@ -142,8 +143,8 @@ impl Engine {
         Err(StoreError::Conflict)
     }
 
-    /// A held creation ran over: it is halted and removed, so that nothing is left behind that the
-    /// platform does not know of. Other operations go on; the platform asks again.
+    /// Answers a held request whose operation did not end in time. A creation is halted and removed, so that nothing is
+    /// left behind that the platform does not know of. Other operations go on; the platform asks again.
     async fn undo(&self, stored: &Stored, accepted_incomplete: bool) -> Error {
         let record = &stored.record;
         let removal = match record.operation.action {

@@ -1,4 +1,4 @@
-//! What to do next about an operation in progress: a pure function of what is recorded and seen.
+//! Decides the next step of an operation in progress: a pure function of its record and of what is seen of its run.
 //!
 //! ```text
 //! Pending ──start──▶ Started ──result──▶ Succeeded | Failed
@@ -22,30 +22,30 @@ use crate::transition::{self, NOT_YET, UNASKED};
 /// Everything that a decision rests on.
 #[derive(Debug, Clone)]
 pub struct State<'a> {
-    /// What is recorded.
+    /// The record of the operation.
     pub record: &'a Record,
-    /// The operation's current run.
+    /// The state of the operation's current run.
     pub run: RunState,
-    /// The run is known to have been started, whatever is recorded: by whoever looks now.
+    /// Whether the task that looks now has started the run itself, whatever is recorded.
     pub begun: bool,
-    /// The run that the operation halts, as far as it is known what became of it.
+    /// The state of the run that the operation halts; `None`: it halts none, or nothing more is to be learnt of it.
     pub halted: Option<RunState>,
-    /// What the operation has to agree with.
+    /// The other records that the operation has to agree with.
     pub around: Around,
     /// Why the run could not be started just now, and how often in a row.
     pub refused_start: Option<RefusedStart>,
-    /// The run has waited for its turn for long, behind so many, and nobody comes to it.
+    /// The number of runs that may go on at once, if the run has waited for its turn among them for long.
     pub queued: Option<usize>,
 }
 
-/// What an operation has to agree with: a binding with its instance, an instance with its bindings.
+/// The other records that an operation has to agree with: a binding with its instance, an instance with its bindings.
 ///
 /// Each side writes its own record before it looks at the other's, so of two that race at least one
 /// sees the other, without a transaction over both. If both do, one gives way and the other waits: of two
 /// that were accepted one is carried out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Around {
-    /// Nothing, or nothing that matters any more.
+    /// No other record matters, or none matters any more.
     Nothing,
     /// The instance of a binding that is to be made or removed.
     Instance(Parent),
@@ -55,47 +55,48 @@ pub enum Around {
     Bindings {
         /// Whether any is live.
         live: bool,
-        /// Those of them that nobody removes yet.
+        /// The live bindings that no unbind removes yet.
         staying: Vec<Key>,
-        /// All of them are being made: they may come to nothing.
+        /// Whether all of them are still being made, so that none may be left.
         coming: bool,
         /// Why one of them could not be removed since the deprovision was asked for.
         stuck: Option<String>,
     },
 }
 
-/// How the instance of a binding stands.
+/// The state of a binding's instance, as far as it matters to the binding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Parent {
-    /// It is there, and nothing is being done to it that a binding minds.
+    /// The instance is there, and nothing is being done to it that stands in the way of a binding.
     Usable,
-    /// It is being updated.
+    /// The instance is being updated.
     Updating,
-    /// It was updated to another plan than that of the binding that is to be made.
+    /// The instance was updated to another plan than that of the binding that is to be made.
     Replanned,
-    /// It is being made, or going, or gone.
+    /// The instance is being made, or being removed, or gone.
     Unusable,
 }
 
-/// How long an operation waits before it looks again at what it waits for around it: at first, and when that takes long.
+/// The shortest pause before an operation that waits for another record looks at it again; the longest is
+/// `AROUND_MOST`.
 const AROUND: Duration = Duration::from_millis(200);
 const AROUND_MOST: Duration = Duration::from_secs(5);
 
 /// A start that the runner refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RefusedStart {
-    /// Its words.
+    /// The runner's reason.
     pub why: String,
-    /// It will not work until somebody mends it.
+    /// Whether the start cannot succeed until somebody mends something.
     pub permanent: bool,
     /// How many starts were refused in a row.
     pub times: u32,
-    /// When it is tried again.
+    /// When the start is tried again.
     pub until: Timestamp,
 }
 
 impl RefusedStart {
-    /// One that was refused with this `error`, just now, after those `before` it in a row.
+    /// A start that was refused with this `error` just now; `before` is the refused start before it in a row.
     pub fn after(
         policy: &Policy,
         before: Option<&Self>,
@@ -117,34 +118,34 @@ impl RefusedStart {
 /// How many starts in a row may be refused before the operation fails.
 pub const STARTS: u32 = 8;
 
-/// A run that is over before this is never recorded as started: most are. The runner keeps what it has
-/// started (the promise of [`start`](crate::ports::Runner::start)); the record of it guards against
-/// somebody who removes a run by hand while nobody looks.
+/// The age of a record from which its running run is recorded as started. Most runs are over before, which saves a
+/// write. The runner keeps what it has started (the promise of [`start`](crate::ports::Runner::start)); the record of
+/// it guards against somebody who removes a run by hand while nobody looks.
 pub const SHORT: Duration = Duration::from_secs(2);
 
-/// So long what was told of a run stands before something else is told: a broker may say another thing many times a second,
-/// and each is a write. The last that it said is told in the end.
+/// The shortest time between two recorded reports of a run's progress: a broker may report many times a second, and
+/// each recorded report is a write. The last report is recorded in the end.
 pub const TOLD: Duration = Duration::from_secs(2);
 
-/// What to do next.
+/// The next step of an operation.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Step {
     /// Start this run.
     Start {
         /// Its name.
         run: RunName,
-        /// The external work that it asks after.
+        /// The name of the external work that the run asks after; `None`: the run does the work itself.
         poll: Option<String>,
     },
     /// End this run, then look again.
     Cancel(RunName),
-    /// Unbind these, then look again when they are gone.
+    /// Unbind these bindings, then look again when they are gone.
     Unbind(Vec<Key>),
     /// Look again when this run's state changes.
     Wait(RunName),
-    /// Look again then.
+    /// Look again at this time.
     WaitUntil(Timestamp),
-    /// Record this, then let go of these runs.
+    /// Write this record, then release these runs.
     Write {
         /// The record as it is to be.
         record: Box<Record>,
@@ -155,7 +156,7 @@ pub enum Step {
     Settled,
 }
 
-/// Decides.
+/// Decides the next step of an operation from everything that is known of it.
 pub fn decide(policy: &Policy, state: &State<'_>, now: Timestamp) -> Step {
     let record = state.record;
     if !record.is_busy() {
@@ -173,8 +174,8 @@ pub fn decide(policy: &Policy, state: &State<'_>, now: Timestamp) -> Step {
     }
 }
 
-/// A delete during a create waits for the create's run to be over, and keeps what that left: it may be all that says what
-/// is to be removed.
+/// The step of an operation that halts another before its own run: a delete during a create waits for the create's run
+/// to be over, and keeps the state that this left, which may be all that says what is to be removed.
 fn halt_first(state: &State<'_>, now: Timestamp) -> Option<Step> {
     let halt = state.record.operation.halts.as_ref()?;
     match &state.halted {
@@ -255,14 +256,14 @@ fn start(policy: &Policy, state: &State<'_>, run: RunName, now: Timestamp) -> St
     }
 }
 
-/// What a start waits for, if that was not said.
+/// The write that records what a start waits for, unless the record says so already.
 fn say_first(record: &Record, why: &str, now: Timestamp) -> Option<Step> {
     let waits = format!("{NOT_YET}{why}");
     let is_said = record.operation.waits.as_ref() == Some(&waits);
     (!is_said).then(|| write(transition::waiting(record, waits, now), vec![]))
 }
 
-/// The next start of what was refused: after its pause, whoever looks meanwhile.
+/// The next start after a refused one: once its pause is over, however often the task looks meanwhile.
 fn again(
     policy: &Policy,
     refused: &RefusedStart,
@@ -276,16 +277,16 @@ fn again(
     }
 }
 
-/// What to do instead of a start because of what goes on around.
+/// The step to take instead of a start because of operations on related records.
 ///
 /// - A bind or unbind waits for an update, which fails for a binding that is busy: it can be asked for again
 ///   without harm, where an unbind may be all that removes a binding that nobody knows of.
 /// - A bind fails for a deprovision, which waits for one that looked before.
 ///
-/// Of these only a first attempt gives way. Whoever has had one looked before the other was there, is seen by it, and may
-/// have made something. A deprovision looks each time.
+/// Of a bind, an unbind and an update only the first attempt gives way. After it the other operation has seen this one,
+/// which may have made something. A deprovision looks before each attempt.
 ///
-/// What is waited for is said after [`AROUND_MOST`], once.
+/// What the operation waits for is recorded after [`AROUND_MOST`], once.
 fn give_way(policy: &Policy, state: &State<'_>, now: Timestamp) -> Option<Step> {
     let operation = &state.record.operation;
     let first = operation.attempt == 1;
@@ -321,19 +322,19 @@ fn give_way(policy: &Policy, state: &State<'_>, now: Timestamp) -> Option<Step> 
     }
 }
 
-/// What is waited for around it, if that has lasted and was not said.
+/// The write that records which related operation is waited for, once that has lasted [`AROUND_MOST`].
 fn say_around(state: &State<'_>, why: &str, now: Timestamp) -> Option<Step> {
     let has_lasted = state.record.operation.created_at.until(now) >= AROUND_MOST;
     has_lasted.then(|| say_first(state.record, why, now)).flatten()
 }
 
-/// When to look again at what goes on around: after an eighth of the time that it has been waited for.
+/// When to look again at the related records: after an eighth of the time that the operation has waited.
 fn look_around(state: &State<'_>, now: Timestamp) -> Timestamp {
     let waited = state.record.operation.created_at.until(now);
     now.plus((waited / 8).clamp(AROUND, AROUND_MOST))
 }
 
-/// The end of a deprovision that was not begun.
+/// The failure of a deprovision whose run was not started because the instance has bindings.
 fn unremoved(state: &State<'_>, now: Timestamp) -> Step {
     let words = "the instance has bindings; unbind them first";
     let failure = OperationFailure {
@@ -343,7 +344,7 @@ fn unremoved(state: &State<'_>, now: Timestamp) -> Step {
     write(transition::failed(state.record, failure, true, now), ended_runs(state))
 }
 
-/// The end of an update that was not begun.
+/// The failure of an update whose run was not started because a binding is being made or removed.
 fn unchanged(state: &State<'_>, now: Timestamp) -> Step {
     let words =
         "a service binding of the instance is being made or removed; ask again when that has ended";
@@ -399,7 +400,8 @@ fn external(
     }
 }
 
-/// Whether a question after external work says nothing of the work: it passes, or nobody came to answer it.
+/// Whether the failed run of a question after external work says nothing of the work: the fault passes, or the broker
+/// did not come to answer.
 fn is_unanswered(failed: &RunFailure) -> bool {
     let unheard =
         [Reason::Killed, Reason::Timeout, Reason::NotStarted, Reason::Halted, Reason::Lost];
@@ -448,7 +450,7 @@ fn fail(
     write(transition::failed(state.record, failure, nothing_made, now), ended_runs(state))
 }
 
-/// The run that ended, and the one that it halted.
+/// The runs to release: the operation's current run, and the run that it halted.
 fn ended_runs(state: &State<'_>) -> Vec<RunName> {
     let operation = &state.record.operation;
     let mut runs = vec![transition::current_run(operation)];

@@ -1,4 +1,4 @@
-//! Carries operations to their end: one task per record with an operation in progress, which looks,
+//! The driver carries operations to their end: one task per record with an operation in progress, which looks,
 //! decides and acts until the operation has ended.
 //!
 //! A task holds a key and, while a run is alive, a permit; the record is read for each look. So a
@@ -27,22 +27,22 @@ use crate::transition::{self, Intent};
 /// `TROUBLE_MOST`.
 const TROUBLE: Duration = Duration::from_millis(500);
 const TROUBLE_MOST: Duration = Duration::from_secs(8);
-/// How long to wait before a record that another process takes care of is looked at again, unless that
-/// process is heard of first.
+/// How long to wait before a record that another process takes care of is looked at again, unless this process hears of
+/// a change to it first.
 const ELSEWHERE: Duration = Duration::from_secs(5);
-/// How long a deprovision waits before it looks at its bindings again, at first; each time twice as long, up to
-/// `BINDINGS_MOST`.
+/// The first pause of a deprovision before it looks at its bindings again; it doubles each time, up to `BINDINGS_MOST`.
 const BINDINGS: Duration = Duration::from_millis(200);
 const BINDINGS_MOST: Duration = Duration::from_secs(2);
-/// A record that nobody has written for so long may have been carried out by another process since, by a run that is not
-/// known of any more, where what is known of records lags. A runner remembers those of the last minute.
+/// The age from which a pending record is read anew before its first run, if the store lags: another process may have
+/// carried the operation out since, by a run that is not known of any more. A runner remembers the runs of the last
+/// minute.
 const OLD: Duration = Duration::from_secs(30);
 
-/// What an operation waits for that nothing is known of to run it by: it was recorded under a catalog that is not good any
-/// more, or is gone.
+/// The reason why an operation waits while no catalog is in force: it was recorded under a catalog that is not valid
+/// any more, or is gone, so that the capabilities of its broker are not known.
 const NO_CATALOG: &str = "the catalog of its broker is not known yet";
 
-/// Has the record looked at: starts its task, or wakes it.
+/// Has a record looked at: starts its task, or wakes it.
 pub(crate) fn kick(shared: &Arc<Shared>, key: &Key) {
     wake(shared, key, false);
 }
@@ -61,7 +61,8 @@ fn wake(shared: &Arc<Shared>, key: &Key, new: bool) {
     }
 }
 
-/// A task that panics, in an adapter or here, leaves its record to a task that comes after it.
+/// A guard in each task: if the task panics, in an adapter or here, dropping the guard starts another task for its
+/// record.
 struct Successor<'a> {
     shared: &'a Arc<Shared>,
     key: &'a Key,
@@ -83,17 +84,17 @@ impl Drop for Successor<'_> {
     }
 }
 
-/// What to do between two looks.
+/// The step of a task between two looks at its record.
 enum Next {
     /// The operation has ended.
     Over,
     Look,
     Await(Awaited),
-    /// A run has to be started, and there is none of these permits for it.
+    /// A run has to be started, and the task has to wait for one of these permits first.
     Permit(Arc<Permits>),
 }
 
-/// What a task waits for, unless it is woken.
+/// The event that a task waits for, unless it is woken.
 enum Awaited {
     Run(RunName),
     Time(Duration),
@@ -149,7 +150,7 @@ async fn wait(shared: &Shared, wake: &Notify, awaited: Awaited) {
     }
 }
 
-/// One look, one decision, one act.
+/// Reads the record and its run, decides the next step, and carries it out.
 async fn look(shared: &Arc<Shared>, key: &Key, task: &mut TaskState) -> Result<Next, Trouble> {
     // A record may be large, and who carries it out does not depend on what it says.
     if !shared.drives() && shared.store.is_busy(key) == Some(true) {
@@ -190,7 +191,8 @@ async fn look(shared: &Arc<Shared>, key: &Key, task: &mut TaskState) -> Result<N
     }
 }
 
-/// Another process carries the operation out.
+/// The next step where another process carries the operation out: the permit is given back, and the record looked at
+/// again later.
 fn leave(task: &mut TaskState) -> Next {
     task.permit = None;
     Next::Await(Awaited::Time(ELSEWHERE))
@@ -255,8 +257,8 @@ async fn start(
     }
 }
 
-/// Whether somebody has written the record since what is known of it was written: who has just begun to lead may hear old
-/// news for as long as its connections say nothing else.
+/// Whether somebody has written the record since the version that this process knows: a process that has just begun to
+/// lead may know old versions for as long as its watches bring nothing newer.
 async fn is_overtaken(shared: &Shared, stored: &Stored) -> Result<bool, StoreError> {
     let record = &stored.record;
     let is_first = matches!(record.operation.phase, Phase::Pending { .. });
@@ -351,8 +353,8 @@ async fn write(
     Ok(Next::Look)
 }
 
-/// What is kept where the store does not keep `next`: the same, without what a run has left that came to nothing, or that
-/// the result is too large.
+/// The record that is written where `next` is too large for the store: `next` without the state that a failed run left,
+/// or, if there is none or the run succeeded, the failure that its result is too large.
 fn smaller(before: &Record, next: &Record, why: &str) -> Record {
     let made = matches!(next.operation.phase, Phase::Succeeded | Phase::External { .. });
     if made || next.made.state == before.made.state {
@@ -364,7 +366,7 @@ fn smaller(before: &Record, next: &Record, why: &str) -> Record {
     smaller
 }
 
-/// The outcome of an operation whose result the store does not keep.
+/// The record of an operation that has failed because its result is too large for the store.
 fn too_large(before: &Record, why: &str, now: Timestamp) -> Record {
     let words = format!("what the broker answered is too large to be kept: {why}");
     let failure = OperationFailure::new(Reason::OutputTooLarge, words);
@@ -400,7 +402,7 @@ async fn unbind(shared: &Arc<Shared>, bindings: &[Key]) -> Result<(), StoreError
 }
 
 impl Shared {
-    /// What a service requires of its platform. While no catalog is in force nobody can say that it is not all of it.
+    /// The permissions that a service requires of its platform; all of them while no catalog is in force.
     fn requires(&self, service: &ServiceId) -> Vec<Permission> {
         let Some(catalog) = self.catalog() else { return Permission::ALL.to_vec() };
         let service = catalog.service(service);

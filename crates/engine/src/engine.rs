@@ -1,4 +1,4 @@
-//! The engine: what is recorded, seen and done, behind one handle.
+//! The engine: one handle to the records, the runs and the tasks of a broker's operations.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
@@ -17,10 +17,10 @@ use crate::record::{Key, OperationFailure, Phase, Reason, Record, Timestamp};
 use crate::shared::Shared;
 use crate::tasks::Tasks;
 
-/// How often tombstones and leftover runs are looked for.
+/// How often a sweep looks for old tombstones and leftover runs.
 const SWEEP: Duration = Duration::from_secs(10 * 60);
 
-/// The broker of one catalog. Cheap to clone; all clones are the same engine.
+/// The engine of one catalog. Cheap to clone; all clones are the same engine.
 #[derive(Clone)]
 pub struct Engine {
     pub(crate) shared: Arc<Shared>,
@@ -28,13 +28,13 @@ pub struct Engine {
 
 /// The ports of an engine.
 pub struct Ports {
-    /// Where records are kept.
+    /// The store of the records.
     pub store: Arc<dyn Store>,
-    /// What runs the broker.
+    /// The runner of the broker.
     pub runner: Arc<dyn Runner>,
-    /// The time.
+    /// The clock.
     pub clock: Arc<dyn Clock>,
-    /// What is told of ended operations.
+    /// The listener that is told of ended and stuck operations.
     pub observer: Arc<dyn Observer>,
 }
 
@@ -62,9 +62,9 @@ impl Engine {
         }
     }
 
-    /// Says whether this process carries operations out; it does until told otherwise. One that does not
-    /// records what is asked of it, and answers; another, over the same store, does the rest. Two that do
-    /// get in each other's way and no further: each step is compared and set.
+    /// Sets whether this process carries operations out; it does until told otherwise. A process that does not
+    /// records what is asked of it, and answers; another, over the same store, does the rest. If two do, they only
+    /// hinder each other: each step is a compare-and-set.
     pub fn set_driving(&self, drives: bool) {
         self.shared.drives.store(drives, Ordering::Relaxed);
         self.shared.turned.notify_one();
@@ -76,15 +76,16 @@ impl Engine {
         self.shared.drives()
     }
 
-    /// Another process wrote this record; `busy`: it has an operation in progress now. To be called soon
-    /// after, and only to save time: what is not heard of is found by looking.
+    /// Tells the engine that another process wrote this record; `busy`: it has an operation in progress now. To be
+    /// called soon after the write; the call only saves time, for the engine finds such records itself later.
     pub fn heard_of(&self, key: &Key, busy: bool) {
         if self.shared.tasks.has(key) || (busy && self.shared.drives()) {
             driver::kick(&self.shared, key);
         }
     }
 
-    /// As [`Self::heard_of`], of what may have been heard of before: whoever has a task already is not woken.
+    /// Does as [`Self::heard_of`] for a record that may have been told of before: a task that it has already is not
+    /// woken.
     pub fn told_again(&self, key: &Key, busy: bool) {
         if busy && self.shared.drives() && !self.shared.tasks.is_driven(key) {
             driver::kick(&self.shared, key);
@@ -96,10 +97,10 @@ impl Engine {
     /// that of a fresh request. Returns how many there are.
     ///
     /// Nothing is run as long as no catalog is in force ([`Engine::load_catalog`], [`Engine::set_offer`],
-    /// [`Engine::keep_catalog`]): it says what a broker can do.
+    /// [`Engine::keep_catalog`]): the catalog says what a broker can do.
     ///
     /// # Errors
-    /// If the store cannot say which.
+    /// If the store cannot say which operations are in progress.
     pub async fn resume(&self) -> Result<usize, StoreError> {
         let busy = self.shared.store.busy().await?;
         for key in &busy {
@@ -108,8 +109,8 @@ impl Engine {
         Ok(busy.len())
     }
 
-    /// Removes what has outlived its use, now and then, for ever: tombstones past their time and
-    /// runs whose operation has ended. To be spawned.
+    /// Removes, every 10 minutes and for ever, tombstones past their time and runs whose operation has ended. To be
+    /// spawned.
     pub async fn sweep(self) {
         loop {
             // One process is enough for it.
@@ -122,7 +123,7 @@ impl Engine {
         }
     }
 
-    /// One sweep. Returns how many tombstones went.
+    /// Sweeps once. Returns how many tombstones were removed.
     ///
     /// # Errors
     /// If the store fails.
@@ -149,8 +150,9 @@ impl Engine {
         failed.map(|()| removed)
     }
 
-    /// What [`Self::release_leftovers`] is for, where nothing shows the run but what it was given: it was halted, or refused, before there was more.
-    /// Looked through are tombstones that this process has not seen yet, or that are new.
+    /// Releases the leftovers of runs of which there is nothing but what they were given: such a run was halted, or
+    /// refused, before there was more. They are found by the tombstones of their records: those that this process has
+    /// not looked through yet.
     async fn release_hidden(&self, now: Timestamp) -> Result<(), StoreError> {
         let since = Timestamp(self.shared.looked_through.load(Ordering::Relaxed));
         let mut all = true;
@@ -174,7 +176,8 @@ impl Engine {
         Ok(())
     }
 
-    /// A crash between an outcome and the release of its run leaves the run's result behind.
+    /// Releases the runs whose operation has ended: a crash between an outcome and the release of its run leaves the
+    /// run's result behind.
     async fn release_leftovers(&self) -> Result<(), StoreError> {
         let runs = match self.shared.runner.unreleased().await {
             Ok(runs) => runs,
@@ -205,13 +208,13 @@ impl Engine {
         self.shared.tasks.len()
     }
 
-    /// The store, for those who look at it directly.
+    /// The store, for callers that read it directly.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.shared.store
     }
 }
 
-/// The tombstones that were last written before a time, a page after the other: of bindings, then of instances.
+/// The tombstones that were last written before a time, one page after the other: of bindings, then of instances.
 struct Tombstones {
     filter: Filter,
     kind: Option<Kind>,
@@ -252,7 +255,7 @@ fn unseen(record: &Record) -> Vec<RunName> {
     runs
 }
 
-/// Whether the operation in progress still has a use for a run.
+/// Whether the record's operation in progress still needs a run.
 fn needs(record: &Record, run: &str) -> bool {
     let operation = &record.operation;
     let halted = operation.halts.as_ref().is_some_and(|halt| halt.run.as_str() == run);

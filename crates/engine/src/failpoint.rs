@@ -1,10 +1,10 @@
-//! Named points between the store and the runner at which a test ends the process.
+//! Failpoints: named points between the store and the runner at which a test ends the process.
 //!
-//! Without the feature `failpoints` a point is nothing at all. With it, a test installs a hook that
-//! is told every name as it is passed: it may end the process, or say that the engine is to stand
+//! Without the feature `failpoints` a point does nothing. With it, a test installs a hook that
+//! is told every name as it is passed: it may end the process, or have the engine stand
 //! still there for ever, which is what a crash looks like from inside.
 
-/// Every point, in the order in which an operation passes them.
+/// The names of all points, in the order in which an operation passes them.
 pub const POINTS: [&str; 9] = [
     "before-intent",
     "after-intent",
@@ -21,7 +21,7 @@ pub const POINTS: [&str; 9] = [
 mod hook {
     use std::sync::{Arc, RwLock};
 
-    /// Is told a point's name; `true` stops the caller there for ever.
+    /// A hook that is told a point's name; `true` stops the caller there for ever.
     pub type Hook = Arc<dyn Fn(&'static str) -> bool + Send + Sync>;
 
     static HOOK: RwLock<Option<Hook>> = RwLock::new(None);

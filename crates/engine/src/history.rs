@@ -1,7 +1,7 @@
-//! Operations of all records, those that have ended included, page after page.
+//! Lists the operations of all records, those that have ended included, page after page.
 //!
-//! An operation has no place of its own: it is looked for in its record. A request looks at so many
-//! records and no more, so a page may be short, even empty, and still have a next one.
+//! An operation has no place of its own: it is looked for in its record. A request looks at [`LOOKED_AT`]
+//! records at most, so a page may be short, even empty, and still have a next one.
 
 use std::sync::Arc;
 
@@ -13,12 +13,12 @@ use crate::engine::Engine;
 use crate::ports::{Filter, Kind, Query, Stored};
 use crate::record::{Key, Operation, PastOperation, Phase, Record};
 
-/// How many records a request looks at; then it hands back where to go on.
+/// How many records a request looks at before it returns where to go on.
 pub const LOOKED_AT: usize = 2000;
-/// How many are read at a time.
+/// How many records are read at a time.
 const AT_A_TIME: usize = 200;
 
-/// Which operations, by how they stand.
+/// A filter of operations by their state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum OperationFilter {
     /// All.
@@ -30,16 +30,16 @@ pub enum OperationFilter {
     Failed,
 }
 
-/// Which operations, and how many.
+/// A query for one page of operations.
 #[derive(Debug, Clone)]
 pub struct OperationQuery {
     /// Only of this instance and its bindings.
     pub instance: Option<InstanceId>,
-    /// Only these.
+    /// Only operations that pass this filter.
     pub filter: OperationFilter,
-    /// Where a page before has ended.
+    /// The place where the page before has ended.
     pub after: Option<Cursor>,
-    /// At most so many; from 1.
+    /// The most operations that the page holds; from 1.
     pub limit: usize,
 }
 
@@ -52,7 +52,7 @@ pub struct Cursor {
     operation: Option<String>,
 }
 
-/// Operations in the order of their records' keys, of one record the oldest first.
+/// A page of operations in the order of their records' keys, those of one record from the oldest on.
 #[derive(Debug, Clone, Default)]
 pub struct Page {
     /// The operations.
@@ -70,7 +70,7 @@ pub struct OperationEntry {
     past: Option<usize>,
 }
 
-/// What is kept of an operation.
+/// The parts of an operation that its record keeps.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum KeptOperation<'r> {
     /// The record's last.
@@ -80,7 +80,7 @@ pub enum KeptOperation<'r> {
 }
 
 impl OperationEntry {
-    /// What is kept of it.
+    /// The operation, as its record keeps it.
     pub fn operation(&self) -> KeptOperation<'_> {
         match self.past.and_then(|place| self.record.past.get(place)) {
             Some(past) => KeptOperation::Past(past),
@@ -118,8 +118,8 @@ impl KeptOperation<'_> {
     }
 }
 
-/// The operations of a record that pass, behind `after`: behind none if it is not kept any more,
-/// for what is forgotten is older than all that is not.
+/// The operations of a record that pass the filter, behind `after`: all of them if that is not kept any more,
+/// for what is forgotten is older than all that is kept.
 fn entries(
     record: &Arc<Record>,
     filter: OperationFilter,
@@ -134,7 +134,7 @@ fn entries(
 }
 
 impl Engine {
-    /// A page of operations.
+    /// Returns a page of operations.
     ///
     /// # Errors
     /// 404 for an unknown instance; if the store fails.
@@ -190,7 +190,7 @@ impl Engine {
 }
 
 impl Page {
-    /// Takes what there is room for; `true`, with where to go on, if that is all there is room for.
+    /// Adds entries while there is room; `true`, with the place to go on from, if the page is full.
     fn take(&mut self, entries: Vec<OperationEntry>, limit: usize) -> bool {
         let room = limit.saturating_sub(self.items.len());
         self.items.extend(entries.into_iter().take(room));

@@ -1,8 +1,8 @@
-//! Runs a [`Broker`] in this process.
+//! The runner that runs a [`Broker`] in this process.
 //!
-//! A run is a task here, so it ends with the runner and with the process; what was recorded as started
-//! is then lost, and [`OnLost::Retry`](crate::policy::OnLost) gives it a further attempt, as the trait's
-//! contract allows. A task is ended where it awaits: an author who blocks a thread is not.
+//! A run is a task here, so it ends with the runner and with the process. A run that was recorded as started is then
+//! lost, and [`OnLost::Retry`](crate::policy::OnLost) gives its operation a further attempt, as the trait's contract
+//! allows. A task is ended where it awaits: a broker that blocks its thread cannot be ended.
 
 mod told;
 
@@ -22,12 +22,12 @@ use crate::names::RunName;
 use crate::ports::{Offer, Run, RunFailure, RunState, Runner, RunnerError, StartError};
 use crate::record::{Key, Reason};
 
-/// How long the broker may take to give its catalog: whoever asks for it again and again would wait for ever.
+/// How long the broker may take to give its catalog, so that the caller does not wait for ever.
 const CATALOG: Duration = Duration::from_secs(60);
 const PANICKED: &str = "the broker panicked; see its log";
-/// How long a wait for a change may last.
+/// The longest wait for a change of a run.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
-/// How long the end of work is waited for that was told to end; then it is said to have.
+/// How long the runner waits for an aborted task to end before it says that the run has ended.
 const ENDING: Duration = Duration::from_secs(5);
 
 /// The runner of one broker.
@@ -41,11 +41,11 @@ struct Entry {
     state: RunState,
     changed: Arc<Notify>,
     halt: Arc<Notify>,
-    /// Ends with the entry.
+    /// The task of the run, which ends with the entry.
     _task: Task<()>,
 }
 
-/// A task that nobody waits for any more is ended.
+/// A task that is aborted when its handle is dropped.
 struct Task<T>(JoinHandle<T>);
 
 impl<T> Drop for Task<T> {
@@ -83,7 +83,7 @@ impl<B: Broker> InProcess<B> {
 }
 
 impl<B: Broker> Drop for InProcess<B> {
-    /// The tasks have a share in the runs: they would go on.
+    /// Ends all runs: their tasks share the table of runs, and would go on otherwise.
     fn drop(&mut self) {
         lock(&self.runs).clear();
     }
@@ -110,7 +110,7 @@ async fn carry_out<B: Broker>(broker: Arc<B>, mut work: Work) -> Result<Output, 
     }
 }
 
-/// The work as a task of its own, so that a panic of the author's is a failed run.
+/// Carries out the work in a task of its own, so that a panic of the broker is a failed run.
 async fn result<B: Broker>(
     broker: Arc<B>,
     work: Work,

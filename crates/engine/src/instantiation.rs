@@ -1,5 +1,5 @@
-//! A template that becomes objects in the requester's name: what is to be done next, of everything that can be seen
-//! of an instance.
+//! Instantiation of templates: decides the next step of an instance whose template becomes objects in the requester's
+//! name, from everything that can be seen of it.
 //!
 //! ```text
 //! ordered ── values resolved and recorded ──▶ objects made ── awaited ──▶ ready
@@ -9,50 +9,51 @@
 //! deleted ──▶ objects removed, each only if it is the one that was made ──▶ gone
 //! ```
 //!
-//! Nothing here comes from the difference between two events, and each step can be done again by whoever comes
-//! after: values are recorded before the first object is made, and an object has one name.
+//! No decision depends on the difference between two events, and each step can be repeated by another process:
+//! values are recorded before the first object is made, and an object has one name.
 
-/// What can be seen of an instance.
+/// The state of an instance, as far as it can be seen.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct State {
-    /// Somebody has deleted it.
+    /// Whether somebody has deleted the instance.
     pub deleting: bool,
-    /// It is another's to make, and to remove.
+    /// Whether the instance belongs to another installation, which verified it with another key: it is left alone.
     pub foreign: bool,
-    /// It is held until its objects are gone.
+    /// Whether a finalizer holds the instance until its objects are gone.
     pub held: bool,
-    /// It is ready, or has failed: both until it is changed.
+    /// Whether the instance is ready or has failed; it stays so until it is changed.
     pub ended: bool,
-    /// Something else is ordered than what it was begun with, and nobody has said that this was taken up.
+    /// Whether the order was changed since the instance was begun, and the change is not taken up yet.
     pub changed: bool,
-    /// Why nothing may be made of it: it is not known that the requester is who ordered it, or it cannot be read.
+    /// The reason why nothing may be made of the instance: it is not known that the requester is who ordered it, or it
+    /// cannot be read.
     pub refused: Option<String>,
-    /// All of its objects were made, and it says which.
+    /// Whether all objects were made, and the instance says which.
     pub made: bool,
-    /// How long its objects may take is over.
+    /// Whether the time that the objects may take is over.
     pub overdue: bool,
 }
 
-/// What is to be done.
+/// The next step of an instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// Nothing.
+    /// Do nothing.
     Rest,
-    /// It fails, before anything is made.
+    /// Fail the instance for this reason, before anything is made.
     Refuse(String),
-    /// That it is changed is said: how long that may take begins here.
+    /// Record that the change is taken up: the time that it may take begins here.
     TakeUp,
-    /// Values are resolved and recorded, then the objects are made.
+    /// Resolve and record the values, then make the objects.
     Make,
-    /// Whether its objects are ready is looked at.
+    /// Look whether the objects are ready.
     Await,
-    /// It fails, for it took too long.
+    /// Fail the instance because it took too long.
     GiveUp,
-    /// Its objects are removed, then nothing holds it any more.
+    /// Remove the objects, then the finalizer that holds the instance.
     Remove,
 }
 
-/// What is to be done next.
+/// Decides the next step of an instance.
 pub fn decide(state: &State) -> Step {
     match state {
         State { foreign: true, .. } => Step::Rest,

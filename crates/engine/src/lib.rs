@@ -1,4 +1,4 @@
-//! Durable operations.
+//! The engine: carries out the operations of a service broker so that they survive a crash.
 //!
 //! An intent is recorded, a run is started for it, its output is captured, the outcome is
 //! published. All four survive the end of this process at any moment, because what happens next is
@@ -13,9 +13,9 @@
 //! [`record`] is what is kept, [`decide`] the rules (pure), [`Engine`] the thin I/O around them, and
 //! [`ports`] what a machine or a cluster provides.
 //!
-//! Two more decisions are here, as pure as those: [`trigger`], when a job that somebody declared runs, and
-//! [`instantiation`], what becomes of a template's objects. What they are decided from is no record of a [`Store`](ports::Store)
-//! but the resource itself, which whoever follows resources reads and writes.
+//! Two more decisions are here, as pure as those: [`trigger`] says when a declared job runs, and [`instantiation`] what
+//! becomes of a template's objects. They are decided from the Kubernetes resource itself, not from a record of a
+//! [`Store`](ports::Store); the caller reads and writes that resource.
 
 mod admin;
 mod admit;

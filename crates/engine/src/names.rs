@@ -1,8 +1,8 @@
-//! Names that derive from what is recorded.
+//! Names of operations and runs, derived from what is recorded.
 //!
-//! Every external effect has a name derived from what asked for it, so that doing it twice is doing
-//! it once: of two replicas that record an operation one has its way, and whoever starts a
-//! run again after a crash meets the run that is already there.
+//! Every external effect has a name derived from what asked for it, so that two tries have one effect: of two replicas
+//! that record an operation one succeeds, and a process that starts a run again after a crash finds the run that is
+//! already there.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::record::Key;
 
-/// Names a run: one attempt of an operation, or one question after external work.
+/// The name of a run: one attempt of an operation, or one question after external work.
 ///
 /// At most 63 characters of `[a-z0-9-]`, starting with a letter: a file name and a Kubernetes name.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -21,17 +21,17 @@ use crate::record::Key;
 pub struct RunName(String);
 
 impl RunName {
-    /// The run of an attempt.
+    /// The name of the run of an attempt.
     pub fn attempt(operation: &str, attempt: u32) -> Self {
         Self(format!("{operation}-{attempt}"))
     }
 
-    /// The `poll`th question after external work.
+    /// The name of the run of the `poll`th question after external work.
     pub fn poll(operation: &str, attempt: u32, poll: u32) -> Self {
         Self(format!("{operation}-{attempt}-p{poll}"))
     }
 
-    /// Takes a name that somebody typed.
+    /// Parses a name that somebody typed.
     ///
     /// `None` unless it has the form that this module gives names: it may become a path.
     pub fn parse(name: &str) -> Option<Self> {
@@ -82,9 +82,9 @@ pub(crate) fn belongs(run: &str, operation: &str) -> bool {
     run.strip_prefix(operation).is_some_and(|rest| rest.starts_with('-'))
 }
 
-/// Tells whether two requests ask for the same: SHA-256 over the JSON with sorted keys, in hex.
+/// The hash by which two requests are compared: SHA-256 over the JSON with sorted keys, in hex.
 ///
-/// It lives only inside sealed records: a hash of a guessable parameter is as good as the parameter.
+/// It is kept only inside sealed records: a hash of a guessable parameter is as good as the parameter.
 pub fn request_hash(request: &Value) -> String {
     let mut hash = Context::new(&SHA256);
     hash_value(&mut hash, request);

@@ -1,4 +1,4 @@
-//! What is to be seen of an operation: its record, its run, and what it has to agree with.
+//! Observes an operation: reads its record, its run, and the records that it has to agree with.
 
 use osb::{Action, InstanceId};
 
@@ -11,7 +11,7 @@ use crate::shared::Shared;
 use crate::task_state::{TaskState, Trouble};
 use crate::transition;
 
-/// The record as it is known; as it is, where what is known turned out to be old.
+/// The record as this process knows it, or as it is read anew where the known version turned out to be old.
 pub(crate) async fn newest(
     shared: &Shared,
     key: &Key,
@@ -26,9 +26,9 @@ pub(crate) async fn newest(
     shared.store.read(key).await
 }
 
-/// The run that an operation is at. One that is not known of may be another process's, unless it was not
-/// started yet for all that is recorded: to start it again is to start it once. A start that was refused may
-/// have been one all the same, if nobody heard the answer.
+/// The state of an operation's current run. A run that this process does not know may be another process's, so it is
+/// looked for, unless the record says that it was not started yet: to start it again is to start it once. After a
+/// refused start it is looked for, too: the run may have started without the answer being heard.
 async fn run_of(
     shared: &Shared,
     operation: &Operation,
@@ -43,7 +43,7 @@ async fn run_of(
     Ok(known)
 }
 
-/// Everything that the next decision rests on.
+/// Gathers everything that the next decision rests on.
 pub(crate) async fn observe<'a>(
     shared: &Shared,
     record: &'a Record,
@@ -114,7 +114,7 @@ fn parent(instance: Option<&Record>, binding: &Record) -> Parent {
     }
 }
 
-/// What a deprovision has to agree with, of its instance's live bindings, as they were found.
+/// Sums up the live bindings of an instance, as a scan found them, for its deprovision.
 fn bindings_around(deprovision: &Record, found: Vec<Scanned>) -> Around {
     let unreadable = found.iter().find_map(|found| found.as_ref().err()).map(left_alone);
     let bindings: Vec<Stored> = found.into_iter().flatten().collect();

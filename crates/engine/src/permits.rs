@@ -1,4 +1,4 @@
-//! How many runs may be alive at once, and who waits for a place.
+//! Permits: they bound how many runs are alive at once, and queue the tasks that wait for one.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -11,26 +11,26 @@ use tokio::sync::{AcquireError, Notify, OwnedSemaphorePermit, Semaphore};
 
 use crate::ports::Clock;
 
-/// In how long somebody has to have come to a place for the queue to be taken to move.
+/// The period in which a permit has to be given to somebody for the queue to count as moving.
 const MOVES: Duration = Duration::from_secs(10);
-/// How often one that waits in a queue that moves lets it go without a word.
+/// How many of these periods a task waits in a moving queue before it says that it waits.
 const SILENT: u32 = 6;
 
-/// Places for runs.
+/// The permits for runs.
 pub(crate) struct Permits {
     places: Arc<Semaphore>,
     most: usize,
-    /// How many were given away, ever.
+    /// How many permits were given away, ever.
     given: AtomicU64,
 }
 
-/// What came of waiting.
+/// The outcome of a wait for a permit.
 pub(crate) enum Waited {
-    /// A place.
+    /// A permit was given.
     For(OwnedSemaphorePermit),
-    /// It was woken first: the record may have changed.
+    /// The task was woken first: the record may have changed.
     Woken,
-    /// Nobody comes to a place any more, or not for long: that is to be told.
+    /// The queue does not move, or the task has waited for long: the record has to say so.
     Long,
 }
 
@@ -40,24 +40,24 @@ impl Permits {
         Arc::new(Self { places: Arc::new(Semaphore::new(most)), most, given: AtomicU64::new(0) })
     }
 
-    /// How many there are.
+    /// How many permits there are in all.
     pub(crate) fn most(&self) -> usize {
         self.most
     }
 
-    /// Whether somebody has a place, or waits for one.
+    /// Whether somebody has a permit, or waits for one.
     fn is_in_use(self: &Arc<Self>) -> bool {
         Arc::strong_count(self) > 1 || self.places.available_permits() < self.most
     }
 
-    /// A place, if one is free.
+    /// Takes a permit, if one is free.
     pub(crate) fn try_acquire(&self) -> Option<OwnedSemaphorePermit> {
         let place = Arc::clone(&self.places).try_acquire_owned().ok()?;
         self.given.fetch_add(1, Ordering::Relaxed);
         Some(place)
     }
 
-    /// Takes one's place in the queue.
+    /// Joins the queue for a permit.
     fn queue(self: &Arc<Self>) -> Queued {
         Queued {
             permits: Arc::clone(self),
@@ -68,8 +68,8 @@ impl Permits {
     }
 }
 
-/// A task's place in a queue, in which they come in the order in which they were asked for. It has it for as long as this
-/// is kept, however often it is woken meanwhile.
+/// A task's place in the queue, which is served in order. The task keeps its place until this is dropped, however often
+/// it is woken meanwhile.
 struct Queued {
     permits: Arc<Permits>,
     place: Pin<Box<dyn Future<Output = Result<OwnedSemaphorePermit, AcquireError>> + Send + Sync>>,
@@ -77,17 +77,17 @@ struct Queued {
     silent: u32,
 }
 
-/// Where a task waits, if it does.
+/// The queue in which a task waits, if it does.
 #[derive(Default)]
 pub(crate) struct Queue(Option<Queued>);
 
 impl Queue {
-    /// Goes out of it.
+    /// Leaves the queue.
     pub(crate) fn leave(&mut self) {
         self.0 = None;
     }
 
-    /// Waits for one of these places. `told`: that it takes long was said.
+    /// Waits for one of these permits. `told`: the record says already that the wait takes long.
     pub(crate) async fn wait(
         &mut self,
         permits: &Arc<Permits>,
@@ -122,7 +122,7 @@ impl Queue {
     }
 }
 
-/// The places of services whose broker is one of several: none waits for another's.
+/// The permits of each service whose broker is one of several: no service waits for another's.
 #[derive(Default)]
 pub(crate) struct Apart(Mutex<HashMap<ServiceId, Arc<Permits>>>);
 
@@ -131,14 +131,14 @@ impl Apart {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Those of a service; `most`: how many there are, if it had none before.
+    /// The permits of a service; `most`: how many there are, if it had none before.
     pub(crate) fn of(&self, service: &ServiceId, most: usize) -> Arc<Permits> {
         let mut table = self.lock();
         Arc::clone(table.entry(service.clone()).or_insert_with(|| Permits::new(most)))
     }
 
-    /// Forgets those of services that are not offered, unless they are in use: services come and go for as long as the
-    /// process lives.
+    /// Forgets the permits of services that are not offered, unless they are in use: services come and go for as long
+    /// as the process lives.
     pub(crate) fn keep(&self, is_offered: impl Fn(&ServiceId) -> bool) {
         self.lock().retain(|service, permits| is_offered(service) || permits.is_in_use());
     }

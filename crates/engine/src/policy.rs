@@ -1,4 +1,4 @@
-//! What an operator chooses about operations.
+//! The policy of an engine: what an operator chooses about operations.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use osb::Action;
 use osb::jobs::contract::Capability;
 use serde::{Deserialize, Serialize};
 
-/// The rules that are a matter of choice.
+/// The rules for operations that an operator chooses.
 #[derive(Debug, Clone)]
 pub struct Policy {
-    /// Names this broker in operation ids.
+    /// The name of this broker, which goes into operation ids.
     pub broker: String,
     /// What the broker is taken to be capable of, whatever its catalog declares and wherever that comes
     /// from; `None`: what it declares.
@@ -100,12 +100,12 @@ pub struct PerAction<T> {
 }
 
 impl<T: Copy> PerAction<T> {
-    /// The same for every action.
+    /// One value for every action.
     pub fn all(value: T) -> Self {
         Self { provision: value, update: value, bind: value, unbind: value, deprovision: value }
     }
 
-    /// Of one action.
+    /// The value for an action.
     pub fn of(&self, action: Action) -> T {
         match action {
             Action::Provision => self.provision,
@@ -133,7 +133,7 @@ pub enum OnLost {
 pub enum OnBound {
     /// 422; nothing changes.
     Refuse,
-    /// Unbind them first.
+    /// The bindings are removed first.
     Cascade,
 }
 

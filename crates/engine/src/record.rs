@@ -1,4 +1,4 @@
-//! What is kept of an instance or a binding.
+//! The record: what the store keeps of an instance or a binding.
 //!
 //! One record is one unit of compare-and-set: it holds what was ordered, what was made, the current
 //! operation and the last few before it. Nothing about an operation lives anywhere else, so a record
@@ -18,7 +18,7 @@ use crate::names::RunName;
 /// How many ended operations a record remembers beside the last.
 pub const PAST_OPERATIONS: usize = 8;
 
-/// Milliseconds since 1970-01-01T00:00:00Z.
+/// A time, in milliseconds since 1970-01-01T00:00:00Z.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -26,7 +26,7 @@ pub const PAST_OPERATIONS: usize = 8;
 pub struct Timestamp(pub u64);
 
 impl Timestamp {
-    /// This much later; saturates.
+    /// The time `duration` later; saturates.
     #[must_use]
     pub fn plus(self, duration: std::time::Duration) -> Self {
         Self(self.0.saturating_add(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)))
@@ -38,7 +38,7 @@ impl Timestamp {
     }
 }
 
-/// Names a record.
+/// The key of a record.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Key {
@@ -49,7 +49,7 @@ pub enum Key {
 }
 
 impl Key {
-    /// Names this binding of the instance; without one, the instance.
+    /// The key of a binding of the instance; without a binding, that of the instance.
     pub fn of(instance: InstanceId, binding: Option<BindingId>) -> Self {
         match binding {
             Some(binding) => Self::Binding(instance, binding),
@@ -64,7 +64,7 @@ impl Key {
         }
     }
 
-    /// The binding, if it is one.
+    /// The binding, if the key is one's.
     pub fn binding(&self) -> Option<&BindingId> {
         match self {
             Self::Instance(_) => None,
@@ -72,7 +72,7 @@ impl Key {
         }
     }
 
-    /// What removes it.
+    /// The action that removes the instance or binding.
     pub fn removal(&self) -> Action {
         match self {
             Self::Instance(_) => Action::Deprovision,
@@ -96,16 +96,16 @@ impl fmt::Debug for Key {
     }
 }
 
-/// An instance or a binding.
+/// The record of an instance or a binding.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Record {
-    /// Its name.
+    /// The key of the record.
     pub key: Key,
-    /// Where it is in its life.
+    /// The stage of the instance's or binding's life.
     pub lifecycle: Lifecycle,
-    /// What was ordered: by the last successful operation, or by the creation that is under way.
+    /// The order in force: that of the last successful operation, or of the creation that is under way.
     pub ordered: Ordered,
-    /// What the broker made.
+    /// What the broker made, as it reported it.
     #[serde(default)]
     pub made: Made,
     /// The operation in progress, or the last one.
@@ -113,8 +113,9 @@ pub struct Record {
     /// Ended operations before [`Self::operation`], oldest first, at most [`PAST_OPERATIONS`].
     #[serde(default)]
     pub past: Vec<PastOperation>,
-    /// Of the last operation: when it was ordered, in milliseconds, or one more than that of the one before; with the key it
-    /// names it. So names do not come back where a tombstone is gone, or a store was restored.
+    /// The number of the last operation: the time of its order, in milliseconds, or one more than the number before.
+    /// With the key it names the operation, so that names do not come back where a tombstone is gone, or a store was
+    /// restored.
     pub sequence: u64,
     /// When the id was first ordered (again, after a tombstone).
     pub created_at: Timestamp,
@@ -122,7 +123,7 @@ pub struct Record {
     pub updated_at: Timestamp,
 }
 
-/// Where a record is in its life.
+/// The stages of the life of an instance or binding.
 ///
 /// ```text
 /// Creating ──succeeded──▶ Ready ──deleted──▶ Deleted (a tombstone, for days)
@@ -133,17 +134,18 @@ pub struct Record {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Lifecycle {
-    /// Its creation is in progress.
+    /// The creation is in progress.
     Creating,
-    /// It exists.
+    /// The instance or binding exists.
     Ready,
-    /// Its creation failed or was halted: something may exist. It can be deleted or retried.
+    /// The creation failed or was halted: something may exist. The instance or binding can be deleted or retried.
     Broken,
-    /// It is gone; kept so that `last_operation` and a repeated delete have an answer.
+    /// The instance or binding is gone; the record is kept so that `last_operation` and a repeated delete have an
+    /// answer.
     Deleted,
 }
 
-/// What was ordered.
+/// The order of an instance or a binding.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Ordered {
     /// The service offering.
@@ -165,16 +167,16 @@ pub struct Ordered {
     /// Instances: the space, as the platform named it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub space_guid: Option<String>,
-    /// Bindings: what is bound.
+    /// Bindings: the application or other resource that is bound.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bind_resource: Option<BindResource>,
-    /// Bindings: the binding whose successor this is.
+    /// Bindings: the binding that this one replaces in a rotation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub predecessor_binding_id: Option<BindingId>,
 }
 
 impl Ordered {
-    /// This plan, and nothing that is said beside it.
+    /// An order of this plan, without parameters or anything else.
     pub fn bare(service_id: ServiceId, plan_id: PlanId) -> Self {
         Self {
             service_id,
@@ -190,19 +192,19 @@ impl Ordered {
     }
 }
 
-/// What the broker made.
+/// What the broker made, as it reported it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Made {
-    /// Of an instance.
+    /// Instances: the dashboard.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dashboard_url: Option<String>,
-    /// Of an instance.
+    /// Instances: the metadata.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<InstanceMetadata>,
-    /// Of a binding.
+    /// Bindings: the credentials and other members.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub binding: Option<BindingBody>,
-    /// What the broker wants to see again (contract extension `state`).
+    /// The state that the broker is given again in later operations (contract extension `state`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<Sensitive<Value>>,
 }
@@ -210,24 +212,24 @@ pub struct Made {
 /// An operation on a record.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Operation {
-    /// See [`crate::names`]. The token that a 202 carries.
+    /// The id of the operation, see [`crate::names`]: the token that a 202 carries.
     pub id: String,
-    /// What it does.
+    /// The action of the operation.
     pub action: Action,
-    /// Of an update what was asked for, as [`crate::names::request_hash`] says it: tells a repeated request from a
-    /// different one. Of any other action empty: what is ordered is compared with what is recorded.
+    /// Updates: the [hash](crate::names::request_hash) of the request, which tells a repeated request from a different
+    /// one. Empty for any other action: there the order is compared with the recorded one.
     pub request_hash: String,
-    /// Where it stands.
+    /// The phase of the operation.
     pub phase: Phase,
-    /// From 1; a retry is a new attempt, under a name of its own.
+    /// The number of the attempt, from 1; a retry is a new attempt, whose run has a name of its own.
     pub attempt: u32,
-    /// Updates: what is in force after success.
+    /// Updates: the order that is in force after success.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<Ordered>,
-    /// Updates: as the platform sent them, or as we know them.
+    /// Updates: the values before, as recorded, and what else the platform sent of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous_values: Option<PreviousValues>,
-    /// Who asked.
+    /// The platform's user who asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub originating_identity: Option<OriginatingIdentity>,
     /// A delete during a create: the create's run, to be halted before this one starts.
@@ -238,25 +240,26 @@ pub struct Operation {
     /// When it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<Timestamp>,
-    /// How far it is, for people: in the words of its broker, or of what runs that.
+    /// The progress, for people: in the words of the broker, or of what runs it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<String>,
-    /// What it waits for, in words of ours: apart from `progress`, which may say the same and mean something else.
+    /// What the operation waits for, in the engine's words; it is kept apart from `progress`, which comes from the
+    /// broker.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits: Option<String>,
-    /// Updates whose work goes on elsewhere: what was said of the instance meanwhile.
+    /// Updates with external work: what the broker said of the instance meanwhile.
     #[serde(default, skip_serializing_if = "Shown::is_empty")]
     pub shown: Shown,
 }
 
 impl Operation {
-    /// How it stands, for people: what it waits for, or how far it is.
+    /// The state of the operation, for people: what it waits for, or else its progress.
     pub fn said(&self) -> Option<&str> {
         self.waits.as_deref().or(self.progress.as_deref())
     }
 }
 
-/// What a broker says of an instance for all to see; in force once its update has succeeded.
+/// The public values that a broker reports of an instance during its update; in force once that has succeeded.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Shown {
     /// As [`Made::dashboard_url`].
@@ -278,21 +281,21 @@ impl Shown {
 pub struct Halt {
     /// The run.
     pub run: RunName,
-    /// It was the create's first, not known to have been started, and nobody has seen it since: if it is absent, nothing
-    /// was made and nothing has to be removed.
+    /// Whether this was the create's first run, is not known to have been started, and was not seen since: if it is
+    /// absent, nothing was made and nothing has to be removed.
     pub first: bool,
-    /// It is over, and what it left, if anything, is kept.
+    /// Whether the run is over, and its state, if it left any, is recorded.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub kept: bool,
 }
 
-/// Where an operation stands.
+/// The phase of an operation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "phase")]
 pub enum Phase {
-    /// Recorded; the run of this attempt is not known to have been started.
+    /// The operation is recorded; the run of this attempt is not known to have been started.
     Pending {
-        /// Not to be started before this: a retry's backoff.
+        /// The time before which the run is not started: the pause before a retry.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         not_before: Option<Timestamp>,
     },
@@ -303,16 +306,16 @@ pub enum Phase {
     },
     /// The run ended and left work that goes on elsewhere (extension `last-operation`).
     External {
-        /// The broker's name for it.
+        /// The broker's name for the external work.
         name: String,
-        /// How often it was asked after.
+        /// How often the broker was asked how it stands.
         polls: u32,
         /// When to ask next.
         next: Timestamp,
     },
-    /// Ended well.
+    /// The operation ended well.
     Succeeded,
-    /// Ended badly.
+    /// The operation failed.
     Failed(OperationFailure),
 }
 
@@ -326,9 +329,9 @@ impl Phase {
 /// Why an operation failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OperationFailure {
-    /// In one word, for metrics and scripts.
+    /// The reason in one word, for metrics and scripts.
     pub reason: Reason,
-    /// For people, redacted.
+    /// The reason for people, redacted.
     pub description: String,
     /// After an update or a deprovision: whether the instance still works.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -336,14 +339,14 @@ pub struct OperationFailure {
     /// After an update: whether it may be repeated as it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub update_repeatable: Option<bool>,
-    /// Of a broker that is busy, or of a fault that may pass: seconds to wait before it is asked for again, as many as are
+    /// After a failure that may pass, or of a busy broker: the seconds to wait before the platform asks again, as
     /// granted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after: Option<u64>,
 }
 
 impl OperationFailure {
-    /// One of which nothing is known but why.
+    /// A failure with a reason and a description, and nothing else.
     pub fn new(reason: Reason, description: impl Into<String>) -> Self {
         let description = description.into();
         Self {
@@ -356,13 +359,13 @@ impl OperationFailure {
     }
 }
 
-/// The ways in which an operation fails, each its own.
+/// The ways in which an operation fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reason {
     /// The broker exited with a status other than 0.
     ExitStatus,
-    /// The broker was ended by a signal that was not ours.
+    /// The broker was ended by a signal that this program did not send.
     Killed,
     /// The broker ran over its time and was ended.
     Timeout,
@@ -376,9 +379,9 @@ pub enum Reason {
     NotStarted,
     /// The run vanished without a result.
     Lost,
-    /// Halted by a delete, or by an operator.
+    /// The operation was halted by a delete, or by an operator.
     Halted,
-    /// The broker said so itself, in a structured error.
+    /// The broker reported the failure itself, in a structured error.
     Reported,
     /// The broker does not do this.
     Unsupported,
@@ -386,14 +389,14 @@ pub enum Reason {
     Invalid,
     /// The broker said that the id is taken.
     Conflict,
-    /// The broker said that something else is being done to it.
+    /// The broker said that something else is being done to the instance or binding.
     Busy,
-    /// What it belongs to is being deleted, or still in use.
+    /// The instance of the binding is being deleted or was changed, or the instance to delete still has bindings.
     Refused,
 }
 
 impl Reason {
-    /// The word, as in JSON.
+    /// The reason's word, as in JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::ExitStatus => "exit-status",
@@ -418,9 +421,9 @@ impl Reason {
 /// An ended operation, as much as `last_operation` and a person need of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PastOperation {
-    /// The token.
+    /// The token that a 202 carried.
     pub id: String,
-    /// What it did.
+    /// The action of the operation.
     pub action: Action,
     /// How many attempts it took.
     pub attempts: u32,
@@ -439,7 +442,7 @@ impl Record {
         !self.operation.phase.is_terminal()
     }
 
-    /// Whether it exists, or may: everything but a tombstone.
+    /// Whether the instance or binding exists, or may: true for everything but a tombstone.
     pub fn is_live(&self) -> bool {
         self.lifecycle != Lifecycle::Deleted
     }

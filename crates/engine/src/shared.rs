@@ -1,4 +1,4 @@
-//! What all tasks of an engine share: its ports, and the offer in force.
+//! The state that all tasks of an engine share: its ports, and the offer in force.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use crate::record::{Phase, Record};
 use crate::tasks::Tasks;
 use crate::withdrawn::Former;
 
-/// What all tasks of an engine share.
+/// The state that all tasks of an engine share.
 pub(crate) struct Shared {
     pub(crate) policy: Policy,
     pub(crate) store: Arc<dyn Store>,
@@ -24,37 +24,38 @@ pub(crate) struct Shared {
     pub(crate) observer: Arc<dyn Observer>,
     pub(crate) tasks: Tasks,
     pub(crate) permits: Arc<Permits>,
-    /// Where a service has a broker of its own, among several, its operations have permits of their own, instead of `permits`.
+    /// The permits of services that have a broker of their own among several: their operations use these instead of
+    /// `permits`.
     pub(crate) apart: Apart,
     /// Whether this process carries operations out.
     pub(crate) drives: AtomicBool,
-    /// Whether this process drives has changed: told to whoever keeps the catalog.
+    /// Notified when [`drives`](Self::drives) changes: whoever keeps the catalog waits for it.
     pub(crate) turned: Notify,
     pub(crate) in_force: RwLock<Option<InForce>>,
-    /// How often an offer was asked for.
+    /// How many times the broker was asked for its offer.
     pub(crate) asked: AtomicU64,
-    /// Held while an offer is put in force, with which of these questions was the latest that was answered: an answer to one
-    /// before it is not put over it. Not held while somebody is asked, which may take minutes.
+    /// The number of the latest question (of `asked`) whose answer is in force: an answer to an earlier one is not put
+    /// over it. Locked while an offer is put in force, but not while the broker is asked, which may take minutes.
     pub(crate) answered: tokio::sync::Mutex<u64>,
-    /// Tombstones that were written before this were looked through for what their runs left, in milliseconds since 1970.
+    /// The time, in milliseconds since 1970, up to which tombstones were searched for what their runs left.
     pub(crate) looked_through: AtomicU64,
 }
 
-/// The catalog in force, and what the broker can do.
+/// The catalog in force, and the capabilities of the broker.
 #[derive(Clone)]
 pub(crate) struct InForce {
     pub(crate) catalog: Arc<CompiledCatalog>,
     pub(crate) capabilities: Vec<Capability>,
-    /// What the broker of a single service can do, where it is another one.
+    /// The capabilities of single services whose broker is another one.
     pub(crate) of_service: BTreeMap<ServiceId, Vec<Capability>>,
-    /// Plans that are in the catalog for the instances that have them, and for no others.
+    /// The withdrawn plans: they are in the catalog for the instances that have them, and for no others.
     pub(crate) withdrawn: Vec<(ServiceId, PlanId)>,
-    /// Plans that have left it, and that nobody is known to have.
+    /// The plans that have left the catalog and that no instance is known to have.
     pub(crate) former: Arc<Vec<Former>>,
 }
 
 impl InForce {
-    /// What the broker of a service can do.
+    /// The capabilities of a service's broker.
     pub(crate) fn of(&self, service: &ServiceId) -> &[Capability] {
         declared(&self.capabilities, &self.of_service, service)
     }
@@ -74,7 +75,7 @@ impl Shared {
         in_force.as_ref().map(|it| Arc::clone(&it.catalog))
     }
 
-    /// Refuses a plan to those who do not have it yet.
+    /// Refuses a withdrawn plan to an instance that does not have it yet.
     pub(crate) fn check_sold(&self, service: &ServiceId, plan: &PlanId) -> Result<(), osb::Error> {
         let in_force = self.read();
         let withdrawn =
@@ -93,8 +94,8 @@ impl Shared {
         in_force.as_ref().is_some_and(|it| it.of(service).contains(&capability))
     }
 
-    /// Whether an operation says now why it does not get on. Of a broker that tells how far it is, that is known only
-    /// before its run has begun.
+    /// Whether an operation newly says why it does not get on. If its broker reports progress, only a wait before its
+    /// run has begun counts.
     pub(crate) fn is_stuck(&self, before: &Record, next: &Record) -> bool {
         let said = next.operation.said();
         let is_news = said.is_some() && said != before.operation.said();
@@ -104,7 +105,7 @@ impl Shared {
         is_news && (next.operation.waits.is_some() || !goes_on)
     }
 
-    /// The permits that runs of a service need.
+    /// The permits from which runs of a service take theirs.
     pub(crate) fn permits(&self, service: &ServiceId) -> Arc<Permits> {
         let in_force = self.read();
         if !in_force.as_ref().is_some_and(|it| it.of_service.contains_key(service)) {
@@ -113,18 +114,18 @@ impl Shared {
         self.apart.of(service, self.policy.max_runs)
     }
 
-    /// Whether all runs need the same permits.
+    /// Whether runs of all services take their permits from the same.
     pub(crate) fn is_of_one(&self) -> bool {
         let in_force = self.read();
         in_force.as_ref().is_none_or(|it| it.of_service.is_empty())
     }
 
-    /// What the broker of a service can do; `None`: that is not known, for no catalog is in force.
+    /// The capabilities of a service's broker; `None`: they are not known, for no catalog is in force.
     pub(crate) fn capabilities(&self, service: &ServiceId) -> Option<Vec<Capability>> {
         self.read().as_ref().map(|it| it.of(service).to_vec())
     }
 
-    /// What is in force for as long as this is held: nothing else is put in force meanwhile.
+    /// Locks the offer in force for reading: no other is put in force while the guard is held.
     fn read(&self) -> RwLockReadGuard<'_, Option<InForce>> {
         self.in_force.read().unwrap_or_else(PoisonError::into_inner)
     }

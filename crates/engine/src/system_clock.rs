@@ -1,4 +1,4 @@
-//! The time of the machine.
+//! The clock of the machine.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use crate::ports::Clock;
 use crate::record::Timestamp;
 
-/// The system's time. It tells 1970 if the system's clock stands before that.
+/// The clock of the system. It tells 1970 if the system's clock stands before that.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemClock;
 

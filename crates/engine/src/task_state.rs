@@ -1,4 +1,4 @@
-//! What the task of an operation holds between looks, and what may end a look early.
+//! The state that the task of an operation holds between looks, and the errors that end a look early.
 
 use std::sync::Arc;
 
@@ -9,32 +9,32 @@ use crate::names::RunName;
 use crate::permits::{Permits, Queue, Waited};
 use crate::ports::{Clock, RunnerError, StoreError};
 
-/// What a task holds between looks.
+/// The state that a task holds between looks.
 #[derive(Default)]
 pub(crate) struct TaskState {
     pub(crate) permit: Option<OwnedSemaphorePermit>,
     /// The last run whose start was refused, and how, until one is started or let go of.
     pub(crate) refused: Option<(RunName, RefusedStart)>,
-    /// Where it waits for a permit.
+    /// The queue in which the task waits for a permit.
     pub(crate) queue: Queue,
-    /// It has waited for a permit for long: how many there are.
+    /// The number of permits there are, if the task has waited for one for long.
     pub(crate) queued: Option<usize>,
     pub(crate) cancelled: Option<RunName>,
-    /// How often its bindings were looked at that have to go before it.
+    /// How many times the instance's bindings were looked at, which have to go before it.
     pub(crate) looks_at_bindings: u32,
-    /// The run that was started from here.
+    /// The run that this task has started.
     pub(crate) begun: Option<RunName>,
-    /// Somebody else wrote the record, and we have not heard of it yet.
+    /// Whether somebody else wrote the record, and this process may not know that version yet.
     pub(crate) behind: bool,
 }
 
 impl TaskState {
-    /// How the start of this run was refused last.
+    /// The last refusal to start this run.
     pub(crate) fn refused_start(&self, run: &RunName) -> Option<&RefusedStart> {
         self.refused.as_ref().filter(|(refused, _)| refused == run).map(|(_, how)| how)
     }
 
-    /// Waits for one of these permits, unless it is woken.
+    /// Waits for one of these permits, unless the task is woken.
     pub(crate) async fn wait_for(
         &mut self,
         permits: &Arc<Permits>,
@@ -49,7 +49,7 @@ impl TaskState {
     }
 }
 
-/// Why a look ended early.
+/// An error that ends a look early; the look is repeated after a pause.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Trouble {
     #[error(transparent)]

@@ -1,5 +1,5 @@
-//! Who takes care of which record, and who waits for that: one task per record. What a task does is in
-//! [`driver`](crate::driver).
+//! The table of tasks: one per record with an operation in progress, and the requests that wait for its end. What a
+//! task does is in [`driver`](crate::driver).
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,7 +9,7 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::record::Key;
 
-/// The tasks, by record, and those who wait for their end.
+/// The tasks, by record, and the requests that wait for their end.
 #[derive(Default)]
 pub(crate) struct Tasks {
     table: Mutex<HashMap<Key, Task>>,
@@ -17,7 +17,7 @@ pub(crate) struct Tasks {
     writing: AtomicUsize,
 }
 
-/// Leave to write an intent.
+/// Permission to write an intent, which counts as an operation in progress while it is held.
 pub(crate) struct Admitted<'t>(&'t Tasks);
 
 impl Drop for Admitted<'_> {
@@ -45,7 +45,7 @@ impl Tasks {
         self.lock().len()
     }
 
-    /// Leave for one more operation, unless there are `limit` in progress or about to be. Those being
+    /// Permits one more operation, unless there are `limit` in progress or about to be. Intents that are being
     /// written count: on a slow disk a thousand would pass while none has a task yet.
     pub(crate) fn admit(&self, limit: usize) -> Option<Admitted<'_>> {
         let table = self.lock();
@@ -61,7 +61,7 @@ impl Tasks {
         self.lock().values().for_each(|task| task.wake.notify_one());
     }
 
-    /// Whether somebody waits for this record, or takes care of it.
+    /// Whether the record has a task, or a request waits for one.
     pub(crate) fn has(&self, key: &Key) -> bool {
         self.lock().contains_key(key)
     }
@@ -82,8 +82,8 @@ impl Tasks {
         receiver
     }
 
-    /// Wakes the record's task. If it has none it counts as having one from now on: whoever kicks is to start it, and given
-    /// what wakes it.
+    /// Wakes the record's task. If it has none, the caller has to start one, for which the `Notify` that wakes it is
+    /// returned; the record counts as having a task from now on.
     pub(crate) fn kick(&self, key: &Key) -> Option<Arc<Notify>> {
         let mut table = self.lock();
         let task = table.entry(key.clone()).or_default();
@@ -95,21 +95,21 @@ impl Tasks {
         Some(Arc::clone(&task.wake))
     }
 
-    /// The record's task looks now: what it was kicked for before, it sees.
+    /// Notes that the record's task looks now, and so sees what it was kicked for before.
     pub(crate) fn looks(&self, key: &Key) {
         if let Some(task) = self.lock().get_mut(key) {
             task.kicked = false;
         }
     }
 
-    /// The record's task has broken off: the next kick starts another.
+    /// Notes that the record's task has broken off: the next kick starts another.
     pub(crate) fn broke_off(&self, key: &Key) {
         if let Some(task) = self.lock().get_mut(key) {
             task.running = false;
         }
     }
 
-    /// Ends the record's task, unless it was kicked since its last look; whether it has.
+    /// Ends the record's task, unless it was kicked since its last look; returns whether it has ended.
     pub(crate) fn retire(&self, key: &Key) -> bool {
         let task = {
             let mut table = self.lock();

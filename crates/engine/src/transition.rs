@@ -1,4 +1,4 @@
-//! How a record changes: every transition of an operation, and nothing else.
+//! Transitions: every change of a record by its operation, and nothing else.
 
 use std::time::Duration;
 
@@ -14,17 +14,17 @@ use crate::record::{
     PastOperation, Phase, Reason, Record, Shown, Timestamp,
 };
 
-/// The longest pause that a broker is granted, whatever it asks for: one that asks for 10^19 seconds
+/// The longest pause that a broker is granted, whatever it asks for: a broker that asks for 10^19 seconds
 /// would leave its operation in progress for ever.
 pub(crate) const MAX_ASKED_PAUSE: Duration = Duration::from_secs(60 * 60);
 
-/// What an operation waits for whose run is refused for now.
+/// The beginning of the reason why an operation waits whose run is refused for now.
 pub(crate) const NOT_YET: &str = "its run cannot be started yet: ";
 
-/// The same of one whose work goes on elsewhere, and whose broker cannot be asked how far that is.
+/// The beginning of the reason why an operation waits whose external work goes on, and whose broker cannot be asked.
 pub(crate) const UNASKED: &str = "its work goes on, and cannot be asked after: ";
 
-/// What a new operation is begun with.
+/// The values with which a new operation begins.
 #[derive(Debug, Clone)]
 pub(crate) struct Intent {
     pub(crate) action: Action,
@@ -32,7 +32,7 @@ pub(crate) struct Intent {
     pub(crate) ordered: Option<Ordered>,
     pub(crate) previous_values: Option<osb::PreviousValues>,
     pub(crate) originating_identity: Option<osb::OriginatingIdentity>,
-    /// Why, where no platform asked for it.
+    /// The reason of the operation, where no platform asked for it.
     pub(crate) why: Option<String>,
 }
 
@@ -49,7 +49,7 @@ impl Intent {
     }
 }
 
-/// A new record, or a tombstone's successor, with its creation in progress.
+/// Makes a new record, or the one that follows a tombstone, with its creation in progress.
 pub(crate) fn create(
     policy: &Policy,
     key: &Key,
@@ -73,13 +73,13 @@ pub(crate) fn create(
     }
 }
 
-/// The number of an operation after those of a record. Never one that was given before, though the record was restored as
-/// it once was: its runs would have the names of runs that are over.
+/// The number of a record's next operation. It is never one that was given before, even if the record was restored from
+/// a backup: the operation's runs would have the names of runs that are over.
 fn following(record: Option<&Record>, now: Timestamp) -> u64 {
     record.map_or(now.0, |record| record.sequence.max(now.0)).saturating_add(1)
 }
 
-/// The record with a further operation in progress. One that is in progress now is halted: it goes
+/// Begins a further operation on a record. An operation that is in progress is halted: it goes
 /// to the past as failed, and its run is ended before the new operation's starts.
 pub(crate) fn begin(policy: &Policy, record: &Record, intent: Intent, now: Timestamp) -> Record {
     let mut next = record.clone();
@@ -156,7 +156,7 @@ fn past_with_last(record: &Record) -> Vec<PastOperation> {
     past
 }
 
-/// The run that the operation is at.
+/// The name of the operation's current run.
 pub(crate) fn current_run(operation: &Operation) -> RunName {
     match &operation.phase {
         Phase::External { polls, .. } => {
@@ -166,7 +166,7 @@ pub(crate) fn current_run(operation: &Operation) -> RunName {
     }
 }
 
-/// The run is known to have been started.
+/// Records that the run is known to have been started.
 pub(crate) fn started(record: &Record, now: Timestamp) -> Record {
     let mut next = record.clone();
     next.operation.phase = Phase::Started { at: now };
@@ -175,7 +175,7 @@ pub(crate) fn started(record: &Record, now: Timestamp) -> Record {
     next
 }
 
-/// What is written instead of `next`: the same, or the failure of a bind that made what the specification forbids, which
+/// The record to write for `next`: itself, or the failure of a bind whose result the specification forbids and which
 /// must not be published (a drain without `syslog_drain`, an endpoint without ports, a bad timestamp).
 pub(crate) fn published(
     before: &Record,
@@ -196,7 +196,7 @@ pub(crate) fn published(
     failed(before, failure, false, next.updated_at)
 }
 
-/// It does not get on, and waits for this.
+/// Records that the operation does not get on, and what it waits for.
 pub(crate) fn waiting(record: &Record, waits: String, now: Timestamp) -> Record {
     let mut next = record.clone();
     next.operation.waits = Some(waits);
@@ -204,14 +204,14 @@ pub(crate) fn waiting(record: &Record, waits: String, now: Timestamp) -> Record 
     next
 }
 
-/// It waits no more. Builds before this one kept what it waited for as if its broker had said so.
+/// Removes what the operation waited for. Builds before this one kept that in `progress`.
 fn goes_on(operation: &mut Operation) {
     operation.waits = None;
     let is_ours = |said: &String| said.starts_with(NOT_YET) || said.starts_with(UNASKED);
     let _ = operation.progress.take_if(|said| is_ours(said));
 }
 
-/// The run said how far it is, or, with nothing, that what was said before holds no longer.
+/// Records the progress that a run reported; an empty text removes the one before.
 pub(crate) fn progressed(record: &Record, progress: &str, now: Timestamp) -> Record {
     let mut next = record.clone();
     next.operation.progress = Some(progress.to_owned()).filter(|said| !said.is_empty());
@@ -219,7 +219,7 @@ pub(crate) fn progressed(record: &Record, progress: &str, now: Timestamp) -> Rec
     next
 }
 
-/// The run ended and left work that goes on elsewhere; or it was asked after, and still goes on.
+/// Records that the run ended and left external work, or that the external work was asked after and still goes on.
 pub(crate) fn external(
     policy: &Policy,
     record: &Record,
@@ -251,7 +251,7 @@ pub(crate) fn external(
     next
 }
 
-/// The operation ended well.
+/// Records that the operation ended well.
 pub(crate) fn succeeded(record: &Record, output: &Output, now: Timestamp) -> Record {
     let mut next = record.clone();
     match record.operation.action {
@@ -287,7 +287,8 @@ fn keep_output(record: &mut Record, output: &Output) {
     }
 }
 
-/// What a run has left holds however the update ends; what it says of the instance does once that has succeeded.
+/// Keeps the output of an update with external work: the state at once, however the update ends, and what is shown of
+/// the instance once it has succeeded.
 fn show_later(record: &mut Record, output: &Output) {
     let shown = &mut record.operation.shown;
     if output.dashboard_url.is_some() {
@@ -301,7 +302,7 @@ fn show_later(record: &mut Record, output: &Output) {
     }
 }
 
-/// The record with what a run left for later ones, however it ended.
+/// Records the state that a run left for later ones, however it ended.
 pub(crate) fn left(record: &Record, state: Option<&Sensitive<Value>>, now: Timestamp) -> Record {
     let mut next = record.clone();
     if state.is_some() {
@@ -311,7 +312,7 @@ pub(crate) fn left(record: &Record, state: Option<&Sensitive<Value>>, now: Times
     next
 }
 
-/// The record with what the run left that it halts, which was begun.
+/// Records that the halted run was begun and is over, with the state that it left.
 pub(crate) fn halted(record: &Record, state: Option<&Sensitive<Value>>, now: Timestamp) -> Record {
     let mut next = left(record, state, now);
     next.updated_at = now;
@@ -321,7 +322,7 @@ pub(crate) fn halted(record: &Record, state: Option<&Sensitive<Value>>, now: Tim
     next
 }
 
-/// The operation ended badly. A creation that says that nothing was made leaves a tombstone.
+/// Records that the operation failed. A creation that says that nothing was made leaves a tombstone.
 pub(crate) fn failed(
     record: &Record,
     failure: OperationFailure,
@@ -340,12 +341,13 @@ pub(crate) fn failed(
     next
 }
 
-/// Whether the operation at hand is the first since the id was ordered: one before it may have made something.
+/// Whether the last operation is the first since the id was ordered: otherwise one before it may have made something.
 fn is_first(record: &Record) -> bool {
     record.past.iter().all(|past| past.created_at < record.created_at)
 }
 
-/// A tombstone: says that it was, and how its last operation ended; nothing secret remains.
+/// Makes a tombstone of the record: it says that the resource was there, and how its last operation ended; nothing
+/// secret remains.
 pub(crate) fn buried(record: &Record, phase: Phase, now: Timestamp) -> Record {
     let mut next = record.clone();
     next.lifecycle = Lifecycle::Deleted;
@@ -370,7 +372,7 @@ fn end(record: &mut Record, phase: Phase, now: Timestamp) {
     record.updated_at = now;
 }
 
-/// A further attempt of the same operation, after a pause.
+/// Records a further attempt of the same operation, after a pause.
 pub(crate) fn retried(
     policy: &Policy,
     record: &Record,
@@ -388,8 +390,8 @@ pub(crate) fn retried(
     next
 }
 
-/// Whether what was to happen then is to happen now. What is further off than any pause was put down by a clock that was
-/// wrong: it would be waited for as long as that was.
+/// Whether the time `then` has come. A time further off than any pause was recorded by a clock that was wrong, and
+/// counts as come: otherwise the wait would be as long as the clock was wrong.
 pub(crate) fn is_due(policy: &Policy, then: Timestamp, now: Timestamp) -> bool {
     then <= now || now.until(then) > policy.backoff_max.max(MAX_ASKED_PAUSE)
 }
@@ -399,7 +401,7 @@ fn asked_for(seconds: Option<u64>) -> Duration {
     Duration::from_secs(seconds.unwrap_or_default()).min(MAX_ASKED_PAUSE)
 }
 
-/// How a run's failure ends the operation, and whether it says that nothing was made.
+/// The failure of an operation after that of its run, and whether the run's failure says that nothing was made.
 pub(crate) fn operation_failure(failed: &RunFailure) -> (OperationFailure, bool) {
     let (reason, nothing_made) = match failed.failure.kind {
         FailureKind::Failed | FailureKind::Gone | FailureKind::Transient => (failed.reason, false),

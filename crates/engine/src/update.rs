@@ -1,4 +1,4 @@
-//! What an update is to make of an instance, and whether it may: pure rules (items 31 to 35).
+//! Updates: computes what an update makes of an instance, and checks whether it may: pure rules (items 31 to 35).
 
 use osb::catalog::{CompiledCatalog, SchemaUse};
 use osb::{Error, ErrorKind, PreviousValues, UpdateRequest};
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::record::{Ordered, Record};
 
-/// What the instance is to be after the update: absent members stay, parameters are merged by
+/// The order of the instance after the update: absent members stay, parameters are merged by
 /// their top-level members.
 pub(crate) fn target(record: &Record, request: &UpdateRequest) -> Result<Ordered, Error> {
     if request.service_id != record.ordered.service_id {
@@ -34,7 +34,7 @@ pub(crate) fn target(record: &Record, request: &UpdateRequest) -> Result<Ordered
     Ok(target)
 }
 
-/// What the server cannot check of a request without the plan of the instance.
+/// Checks what the server cannot check of a request without the plan of the instance.
 pub(crate) fn check_request(
     target: &Ordered,
     request: &UpdateRequest,
@@ -50,7 +50,7 @@ pub(crate) fn check_request(
     }
 }
 
-/// Whether the instance can become that.
+/// Checks whether the instance can be changed to `target`.
 pub(crate) fn check_state(
     record: &Record,
     target: &Ordered,
@@ -90,8 +90,8 @@ pub(crate) fn check_state(
     Ok(())
 }
 
-/// Whether an update asks for nothing else. What it says of before is informational: a platform may leave it out. Whoever
-/// sends parameters means them, be they those that it has.
+/// Whether an update changes nothing but the context. `previous_values` is informational, and not looked at. A request
+/// that has parameters asks for them, even if they are those that the instance has.
 fn changes_context_alone(before: &Ordered, target: &Ordered, request: &UpdateRequest) -> bool {
     before.context != target.context
         && !target.context.expose().is_empty()
@@ -100,7 +100,7 @@ fn changes_context_alone(before: &Ordered, target: &Ordered, request: &UpdateReq
         && request.maintenance_info.is_none()
 }
 
-/// What tells a repeated update from a different one: everything but what is informational.
+/// The part of an update's request that tells a repeated update from a different one: all but what is informational.
 pub(crate) fn identity(request: &UpdateRequest) -> Value {
     let mut value = serde_json::to_value(request).unwrap_or_default();
     if let Some(members) = value.as_object_mut() {

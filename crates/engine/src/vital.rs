@@ -1,18 +1,20 @@
-//! Tasks that go on for as long as the process does, and that all else relies on: a watch, a sweep, what keeps a Lease.
+//! Vital tasks: they go on for as long as the process does, and all else relies on them, as a watch, a sweep, or the
+//! task that keeps a Lease.
 //!
-//! Where one of them panics nothing shows it: the process is up, answers, is ready, and does not do its work. So the panic is
-//! told here, and whoever runs the process ends it, to be begun anew. A task that has its own way to go on after a panic, as
-//! one of a record, is none of these.
+//! Without this module nothing would show that one of them has panicked: the process is up, answers, is ready, and does
+//! not do its work. The panic is recorded here, and the process is ended, to be started anew. A task that goes on after
+//! a panic in its own way, as that of a record, is not vital.
 
 use std::sync::LazyLock;
 
 use tokio::sync::watch;
 
-/// The first that panicked, by its name.
+/// The name of the first vital task that panicked.
 static PANICKED: LazyLock<watch::Sender<Option<&'static str>>> =
     LazyLock::new(|| watch::Sender::new(None));
 
-/// The work of such a task; to be spawned. That it ends, or is dropped, is nothing: that is how a process ends.
+/// Wraps the work of a vital task, which is then spawned. Only a panic of the work is recorded: it may end or be
+/// dropped, as when the process ends.
 pub fn task<T>(name: &'static str, work: impl Future<Output = T>) -> impl Future<Output = T> {
     // Else it would be there twice, before it is begun and while it goes on.
     let work = Box::pin(work);
@@ -22,18 +24,18 @@ pub fn task<T>(name: &'static str, work: impl Future<Output = T>) -> impl Future
     }
 }
 
-/// The name of the first that has panicked, if one has.
+/// The name of the first vital task that has panicked, if one has.
 pub fn panicked() -> Option<&'static str> {
     *PANICKED.borrow()
 }
 
-/// Waits until one has: for ever, as a rule.
+/// Waits until a vital task has panicked: for ever, as a rule.
 pub async fn until_panicked() {
     // The sender stays.
     let _ = PANICKED.subscribe().wait_for(Option::is_some).await;
 }
 
-/// Is dropped with the work of a task.
+/// A guard that is dropped with the work of a vital task, and records the panic.
 struct Witness(&'static str);
 
 impl Drop for Witness {

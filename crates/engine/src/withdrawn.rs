@@ -1,4 +1,4 @@
-//! Plans that have left the catalog while instances have them.
+//! Withdrawn plans: those that have left the catalog, while instances have them or may have them.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
@@ -8,25 +8,25 @@ use serde::{Deserialize, Serialize};
 
 use crate::record::Timestamp;
 
-/// How long a plan is remembered that left the catalog and that nobody had: whoever ordered it just then, while
-/// another process still sold it, has it all the same.
+/// How long a plan is remembered that left the catalog while no instance had it: it may have been ordered just then,
+/// from another process that still sold it.
 const REMEMBERED: Duration = Duration::from_secs(60 * 60);
 
-/// The plans of a service that have left the catalog. The service stands there once, however many of them have left: an
+/// The plans of a service that have left the catalog. The service is kept once, however many of its plans have left: an
 /// icon in its metadata may be most of a catalog.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Former {
     /// When the last of them left.
     left_at: Timestamp,
-    /// When each of those left that had left before.
+    /// When each plan left that left before the last one.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     earlier: BTreeMap<PlanId, Timestamp>,
-    /// With these plans alone.
+    /// The service, with these plans alone.
     pub(crate) service: Service,
 }
 
 impl Former {
-    /// `None`: no plan of it has left.
+    /// The plans of a service that have left; `None`: none has.
     fn of(service: &Service, left: &[(Timestamp, &Plan)]) -> Option<Self> {
         let left_at = left.iter().map(|(left_at, _)| *left_at).max()?;
         let before = left.iter().filter(|(time, _)| *time < left_at);
@@ -39,7 +39,7 @@ impl Former {
         self.service.id == *service && self.service.plans.iter().any(|former| former.id == *plan)
     }
 
-    /// Each of its plans, and when it left.
+    /// The plans, each with the time at which it left.
     fn plans(&self) -> impl Iterator<Item = (Timestamp, &Plan)> {
         let left_at =
             move |plan: &Plan| self.earlier.get(&plan.id).copied().unwrap_or(self.left_at);
@@ -47,8 +47,8 @@ impl Former {
     }
 }
 
-/// What is to be remembered once the fresh catalog is in force: the plans that it lacks of the one before, and what
-/// was remembered then, for its time. Each service is there once, as it was last.
+/// The plans to remember once the fresh catalog is in force: those of the last catalog that it lacks, and those that
+/// are remembered already and not for too long. Each service is there once, as it was last.
 pub(crate) fn remember(
     fresh: &Catalog,
     last: &Catalog,
@@ -76,12 +76,12 @@ pub(crate) fn remember(
     all.iter().filter_map(|(service, left)| Former::of(service, left)).collect()
 }
 
-/// The catalog with every plan that is in use and has left it taken over from those that it had before; says
-/// which.
+/// Adds to the fresh catalog every plan in use that has left it, from the services that it had before; returns which
+/// plans these are.
 ///
 /// A plan in use never disappears under its instances: the platform would then refuse to touch them.
-/// But what the broker offers now goes first: a plan that it has moved is where it is now, and a name
-/// that it gives to something new is taken from what is only kept.
+/// But what the broker offers now goes first: a plan that it has moved to another service stays there, and a name
+/// that it gives to something new is taken from the plan that is only kept.
 pub(crate) fn keep_plans_in_use(
     fresh: &mut Catalog,
     last: &[&Service],

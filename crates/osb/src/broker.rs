@@ -21,7 +21,7 @@ use crate::model::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Action {
-    /// Make an instance.
+    /// Make a service instance.
     Provision,
     /// Change an instance.
     Update,
@@ -77,10 +77,10 @@ pub struct Work {
     /// When the run will be ended, in seconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<u64>,
-    /// As requested; empty when absent.
+    /// The parameters as requested; empty when absent.
     #[serde(default)]
     pub parameters: Sensitive<Object>,
-    /// As requested; empty when absent.
+    /// The platform's context as requested; empty when absent.
     #[serde(default)]
     pub context: Sensitive<Object>,
     /// The plan and other values of the instance before an update.
@@ -157,10 +157,10 @@ impl std::fmt::Debug for Progress {
 /// The output of a run that succeeded. Every member is optional; which have a meaning depends on the action.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Output {
-    /// Provision and update.
+    /// The dashboard of the instance; for provision and update.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dashboard_url: Option<String>,
-    /// Provision and update.
+    /// The metadata of the instance; for provision and update.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<InstanceMetadata>,
     /// The credentials and other members of a new binding; for bind.
@@ -269,25 +269,43 @@ pub trait Broker: Send + Sync + 'static {
     fn catalog(&self) -> impl Future<Output = Result<Catalog, Failure>> + Send;
 
     /// Makes an instance.
+    ///
+    /// # Errors
+    /// [`FailureKind::Unsupported`], [`FailureKind::Invalid`], [`FailureKind::Conflict`] and [`FailureKind::Busy`]
+    /// promise that nothing was made: said by the first attempt, the id is free again. [`FailureKind::Transient`] leads
+    /// to a further attempt, if any is left. Otherwise the instance stays, failed, for a
+    /// [deprovision](Self::deprovision) to remove.
     fn provision(&self, work: Work) -> impl Future<Output = Result<Output, Failure>> + Send;
 
     /// Removes an instance.
+    ///
+    /// # Errors
+    /// [`FailureKind::Gone`] is a success. [`FailureKind::Transient`] leads to a further attempt, if any is left. After
+    /// any other kind the operation has failed and the instance stays; the platform may ask again.
     fn deprovision(&self, work: Work) -> impl Future<Output = Result<Output, Failure>> + Send;
 
     /// Makes a binding. Without this method, services should be `bindable: false`.
     ///
     /// # Errors
-    /// As [`Self::provision`]: what is left behind, is for an [unbind](Self::unbind) to remove.
+    /// As [`Self::provision`]: what is left behind is for an [unbind](Self::unbind) to remove.
     fn bind(&self, work: Work) -> impl Future<Output = Result<Output, Failure>> + Send {
         unsupported(work.action)
     }
 
     /// Removes a binding.
+    ///
+    /// # Errors
+    /// As [`Self::deprovision`]: unless it is gone, the binding stays.
     fn unbind(&self, work: Work) -> impl Future<Output = Result<Output, Failure>> + Send {
         unsupported(work.action)
     }
 
     /// Changes an instance.
+    ///
+    /// # Errors
+    /// [`FailureKind::Transient`] leads to a further attempt, if any is left. Any other kind fails the update, and
+    /// leaves the instance recorded as it was before; [`Failure::instance_usable`] and [`Failure::update_repeatable`]
+    /// tell the platform what it may do. Nothing is removed.
     fn update(&self, work: Work) -> impl Future<Output = Result<Output, Failure>> + Send {
         unsupported(work.action)
     }

@@ -1,4 +1,4 @@
-//! How a run that did not end well is told.
+//! Turns the end of a run that failed into a [`RunFailure`].
 
 use osb::jobs::contract::{Capability, exit, failure_kind};
 use osb::{Action, Failure, FailureKind};
@@ -11,13 +11,13 @@ use crate::ports::RunFailure;
 use crate::record::Reason;
 use crate::redact::Redactor;
 
-/// What an exit status other than 0 says.
+/// The meaning of an exit status other than 0.
 pub(super) enum Meaning {
-    /// It exists already, as asked for: read the output as that of a success.
+    /// The resource exists already, as asked for: the output is read as that of a success.
     Exists,
-    /// It is gone, which is what was asked for.
+    /// The resource is gone, which is what was asked for.
     Gone,
-    /// It failed.
+    /// The run failed.
     Failed(RunFailure),
 }
 
@@ -62,7 +62,7 @@ pub(super) fn of_status(status: i32, asked: &Asked<'_>, ended: &Ended<'_>) -> Me
     })
 }
 
-/// Of a failure of which nothing can be told.
+/// The description of a failure without a description of its own.
 pub(crate) const SAYS_NOTHING: &str = "the broker reports a failure and does not say which";
 
 /// The reason of a failure that a broker has reported.
@@ -70,7 +70,7 @@ pub(crate) fn reason(kind: FailureKind) -> Reason {
     told_apart(kind, 0).map_or(Reason::Reported, |(reason, _)| reason)
 }
 
-/// What an exit status says beyond that it failed.
+/// The reason and the words for a kind of failure; `None` for one that says only that it failed.
 fn told_apart(kind: FailureKind, status: i32) -> Option<(Reason, &'static str)> {
     Some(match kind {
         FailureKind::Failed => return None,
@@ -86,7 +86,7 @@ fn told_apart(kind: FailureKind, status: i32) -> Option<(Reason, &'static str)> 
     })
 }
 
-/// What a broker said of its failure, in JSON.
+/// A failure as a broker reported it in JSON.
 #[derive(Default)]
 pub(super) struct Reported {
     word: Option<String>,
@@ -97,7 +97,8 @@ pub(super) struct Reported {
 }
 
 impl Reported {
-    /// Members of a wrong type are passed over: the failure itself is worth more than its form.
+    /// Reads a reported failure. Members of a wrong type are passed over: the failure itself is worth more than its
+    /// form.
     pub(super) fn read(value: &Value, redactor: &Redactor) -> Self {
         let text =
             |name: &str| said(member(value, name)?.as_str()?, redactor, MAX_DESCRIPTION_BYTES);
@@ -110,7 +111,7 @@ impl Reported {
         }
     }
 
-    /// What the specification's words mean ("Broker Errors").
+    /// The meaning of the specification's error word ("Broker Errors").
     fn word_means(&self) -> (Reason, FailureKind) {
         match self.word.as_deref() {
             Some("ConcurrencyError") => (Reason::Busy, FailureKind::Busy),
@@ -137,14 +138,14 @@ impl Reported {
     }
 }
 
-/// A structured error: an object that says something, and nothing beside it.
+/// The structured error on stdout: one JSON object with a word or a description, and nothing beside it.
 fn reported(ended: &Ended<'_>) -> Option<Reported> {
     let value: Value = serde_json::from_slice(ended.text()).ok()?;
     let said = Reported::read(&value, ended.redactor);
     (said.word.is_some() || said.description.is_some()).then_some(said)
 }
 
-/// `signal 9 (SIGKILL, …)`.
+/// The name of a signal for people, as `signal 9 (SIGKILL, …)`.
 pub(super) fn signal(number: i32) -> String {
     let name = match number {
         1 => "SIGHUP",

@@ -1,4 +1,4 @@
-//! What a broker is given: its command line and the variables of the contract.
+//! The command line and the environment variables that the jobs contract gives to a broker.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -8,10 +8,11 @@ use osb::{Action, Work};
 
 use super::Asked;
 
-/// Variables that begin with this are the contract's: no key of a configuration shadows them.
+/// The prefix of the contract's variables: no key of a configuration shadows them.
 pub const RESERVED_PREFIX: &str = "OSB_";
 
-/// The subcommand and its flags, and nothing else: they can be read by everybody on the machine.
+/// The arguments of a broker: the subcommand and its flags, and nothing secret, for everybody on the machine can read
+/// them.
 pub fn arguments(work: &Work) -> Vec<String> {
     let subcommand = match work.external_operation {
         Some(_) => contract::LAST_OPERATION,
@@ -33,10 +34,10 @@ pub fn arguments(work: &Work) -> Vec<String> {
     arguments
 }
 
-/// Whether the broker has declared the subcommand that the work needs: one that has not never sees it.
+/// Checks that the broker has declared the subcommand that the work needs: without that it is never called with it.
 ///
 /// # Errors
-/// What it does not declare.
+/// The capability that it does not declare, in words.
 pub fn declared(work: &Work, capabilities: &[Capability]) -> Result<(), &'static str> {
     let can = |capability| capabilities.contains(&capability);
     if work.action == Action::Update && !can(Capability::Update) {
@@ -65,20 +66,20 @@ pub fn variables(
     ]
 }
 
-/// Where the files of the contract are, and the directories of the configuration.
+/// The paths of the contract's files, and of the configuration's directories.
 #[derive(Debug)]
 pub struct Paths {
     /// The request, if there is one.
     pub request: Option<PathBuf>,
-    /// How far the work is.
+    /// The file for the broker's progress.
     pub progress: PathBuf,
-    /// What earlier runs left.
+    /// The state that earlier runs left.
     pub state: PathBuf,
-    /// What this one leaves.
+    /// The file for the state that this run leaves.
     pub state_out: PathBuf,
-    /// The configuration, if there is one.
+    /// The directory of the configuration, if there is one.
     pub config_dir: Option<PathBuf>,
-    /// The secret part of it.
+    /// The directory of the configuration's secret part, if there is one.
     pub secret_dir: Option<PathBuf>,
 }
 
@@ -103,10 +104,10 @@ pub fn paths(asked: &Asked<'_>, paths: Paths) -> Vec<(&'static str, OsString)> {
     .collect()
 }
 
-/// The variable in which a key of the configuration is offered: in capitals, `.` as `_`.
+/// The name of the variable for a key of the configuration: in capitals, `.` as `_`.
 ///
 /// # Errors
-/// Why there is none: the name is impossible, or the contract's own.
+/// If the name is impossible, or one of the contract's own; the error says which.
 pub fn variable(key: &str) -> Result<String, &'static str> {
     let name = key.to_uppercase().replace('.', "_");
     if name.is_empty() || name.contains(['=', '\0']) {

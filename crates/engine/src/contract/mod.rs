@@ -1,4 +1,4 @@
-//! What a `/bin/broker` is given, and what its output means: the jobs contract, the same on a machine
+//! The jobs contract: what a `/bin/broker` is given, and what its output means, the same on a machine
 //! and on a cluster. Pure.
 //!
 //! ```text
@@ -55,53 +55,53 @@ const TOO_DEEP: &str = "nested more than 64 levels deep, which cannot be kept";
 
 const JSON_ONLY: &str = "stdout must carry JSON only, everything else belongs on stderr";
 
-/// What a run was asked.
+/// The question that a run was to answer.
 #[derive(Debug, Clone, Copy)]
 pub struct Asked<'a> {
-    /// What to do; `None` asks for the catalog.
+    /// The action; `None` asks for the catalog.
     pub action: Option<Action>,
-    /// A question after external work, by its name.
+    /// The name of the external work, if the run asked how that stands.
     pub external: Option<&'a str>,
     /// What the broker declared when the run began.
     pub capabilities: &'a [Capability],
 }
 
-/// How a run ended.
+/// The end of a run, as it was observed.
 #[derive(Debug, Clone, Copy)]
 pub struct Ended<'a> {
     /// How the broker's process ended.
     pub exit: Exit,
-    /// What it printed on stdout.
+    /// The broker's stdout.
     pub stdout: &'a [u8],
-    /// What it printed on stderr, or the end of it: redacted, for it was cut.
+    /// The broker's stderr, or the end of it: redacted, for it was cut.
     pub log: &'a str,
-    /// What it left in [`STATE_OUT_FILE`]; if that is too large, the first
+    /// The state that the broker left in [`STATE_OUT_FILE`]; if that is too large, the first
     /// [`MAX_STATE_BYTES`] + 1 bytes.
     pub state: Option<&'a [u8]>,
-    /// Removes what nobody may be told: what the broker was given, and what it gave.
+    /// The redactor of what nobody may be told: the secrets that the broker was given, and those that it gave.
     pub redactor: &'a Redactor,
 }
 
-/// How a broker's process ended.
+/// The way in which a broker's process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Exit {
-    /// By itself, with a status.
+    /// The process exited with this status.
     Status(i32),
-    /// By a signal that was not ours.
+    /// The process was ended by a signal that this program did not send.
     Signal(i32),
-    /// Ended by us after so many seconds, its time.
+    /// The process was ended after its time, of as many seconds.
     TimedOut(u64),
-    /// Ended by us, as somebody asked for it.
+    /// The process was ended because somebody asked for it.
     Halted,
-    /// Ended by us, as we were told to end: the machine goes down.
+    /// The process was ended because its supervisor was told to end: the machine goes down.
     Stopped,
-    /// Ended by us after so many bytes on stdout, the limit.
+    /// The process was ended because it printed more than the limit, as many bytes, on stdout.
     TooMuchOutput(u64),
 }
 
 impl Ended<'_> {
-    /// What stands on stdout, without what may stand around JSON. Some tools write a byte order mark before
+    /// The text on stdout, without what may stand around JSON. Some tools write a byte order mark before
     /// everything, which a parser may pass over (RFC 8259, section 8.1).
     fn text(&self) -> &[u8] {
         const MARK: &[u8] = "\u{feff}".as_bytes();
@@ -123,11 +123,11 @@ impl Asked<'_> {
     }
 }
 
-/// What a run's end means.
+/// Interprets the end of a run: its output, or how it failed.
 ///
 /// # Errors
-/// Each way of failing has a [`Reason`] of its own; a member of a wrong type is named by its path. What a run that failed
-/// left for later ones is in its failure, if it can be read: what is to be removed may be found by it alone.
+/// Each way of failing has a [`Reason`] of its own; a member of a wrong type is named by its path. The failure holds
+/// the state that the run left for later ones, if that can be read: it may be all that says what is to be removed.
 pub fn interpret(asked: &Asked<'_>, ended: &Ended<'_>) -> Result<Output, RunFailure> {
     let failed = |failure| RunFailure { state: state(asked, ended).ok().flatten(), ..failure };
     outcome(asked, ended).map_err(failed)
@@ -158,7 +158,7 @@ fn outcome(asked: &Asked<'_>, ended: &Ended<'_>) -> Result<Output, RunFailure> {
     Ok(output)
 }
 
-/// How far the work is, as a progress file says it: a JSON object with `description` and `percent`, or
+/// Reads the progress of a run from its progress file: a JSON object with `description` and `percent`, or
 /// a line of text. At most 500 bytes, redacted.
 pub fn progress(text: &str, redactor: &Redactor) -> Option<String> {
     let text = text.trim();
@@ -188,7 +188,7 @@ enum Completed {
     Gone,
 }
 
-/// Whether the process itself ended well.
+/// Judges the end of the process itself, before its output is read.
 fn completed(asked: &Asked<'_>, ended: &Ended<'_>) -> Result<Completed, RunFailure> {
     let (reason, what) = match ended.exit {
         Exit::Status(0) => return Ok(Completed::Well),
@@ -276,7 +276,7 @@ fn read(asked: &Asked<'_>, ended: &Ended<'_>, document: &Value) -> Result<Output
     Ok(output)
 }
 
-/// The members that have a meaning for the action.
+/// Reads the members that have a meaning for the action.
 fn members(asked: &Asked<'_>, ended: &Ended<'_>, root: &At<'_>) -> Result<Output, shape::Wrong> {
     let kept: &[&str] = match asked.action {
         Some(Action::Provision | Action::Update) => &["metadata"],
@@ -314,12 +314,13 @@ fn description(ended: &Ended<'_>, root: &At<'_>) -> Result<Option<String>, shape
     Ok(text.and_then(|text| said(text, ended.redactor, MAX_DESCRIPTION_BYTES)))
 }
 
-/// A pause that is no whole number of seconds is passed over: the work itself is worth more.
+/// The pause that the broker asks for, in seconds. One that is no whole number is passed over: the work itself is worth
+/// more.
 fn retry_after(root: &At<'_>) -> Option<u64> {
     root.get("retry_after")?.whole_number()
 }
 
-/// The name of work that goes on elsewhere: `{"operation": "…", "async": true}`.
+/// The name of external work, as in `{"operation": "…", "async": true}`.
 fn external_operation(asked: &Asked<'_>, root: &At<'_>) -> Result<Option<String>, shape::Wrong> {
     if !asked.can(Capability::LastOperation) {
         return Ok(None);
@@ -368,7 +369,7 @@ fn poll(
     }
 }
 
-/// What the broker left for later operations.
+/// The state that the broker left for later operations.
 fn state(
     asked: &Asked<'_>,
     ended: &Ended<'_>,

@@ -1,4 +1,4 @@
-//! What a broker offers: its catalog, and the extensions it declares in it.
+//! Reads a broker's offer: its catalog, and the extensions that it declares in it.
 
 use osb::jobs::contract::{Capability, EXTENSION_KEY};
 use osb::{INTEGER_BITS, rounded_integers};
@@ -12,7 +12,7 @@ use crate::ports::{Offer, RunFailure};
 use crate::record::Reason;
 use crate::redact::Redactor;
 
-/// What is offered by a catalog that an operator wrote, in the form in which a broker prints its own.
+/// Reads the offer from a catalog that an operator wrote, in the form in which a broker prints its own.
 ///
 /// # Errors
 /// As [`offer`]. The description begins with `name`.
@@ -27,11 +27,11 @@ pub fn written(text: &[u8], name: &str) -> Result<Offer, RunFailure> {
     )
 }
 
-/// What `catalog` offers: the catalog without the key `jobs`, and what that declares.
+/// Reads the offer that the subcommand `catalog` printed: the catalog without the key `jobs`, and the extensions that
+/// this key declares.
 ///
 /// # Errors
-/// As [`super::interpret`]; also for a capability that is not known, which would otherwise be waited for in
-/// vain.
+/// As [`super::interpret`]; also for an unknown capability, which the author would otherwise rely on in vain.
 pub fn offer(ended: &Ended<'_>) -> Result<Offer, RunFailure> {
     let asked = Asked { action: None, external: None, capabilities: &[] };
     completed(&asked, ended)?;
@@ -51,7 +51,7 @@ pub fn offer(ended: &Ended<'_>) -> Result<Offer, RunFailure> {
     Ok(Offer { catalog, capabilities, ..Offer::default() })
 }
 
-/// `{"version": 2, "capabilities": […]}`.
+/// The capabilities that the key `jobs` declares, as `{"version": 2, "capabilities": […]}`.
 fn declared(jobs: Option<&Value>) -> Result<Vec<Capability>, String> {
     let Some(jobs) = jobs.filter(|jobs| !jobs.is_null()) else { return Ok(Vec::new()) };
     if !jobs.is_object() {

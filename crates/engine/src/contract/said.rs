@@ -1,8 +1,8 @@
-//! What people are told: what a broker said, without secrets, without what a terminal would obey, and
-//! not too long.
+//! Prepares a broker's words for people: removes secrets, then control characters, which a terminal would obey, then
+//! cuts to a length.
 //!
-//! In this order. Cut first, half a secret would stay, which is found by nobody; and a control character
-//! in the middle of a secret hides it, so what is left when those are gone is looked through again.
+//! The order matters. If the text were cut first, half a secret could stay, which no search finds; and a control
+//! character in the middle of a secret hides it, so the text is searched again when those are gone.
 
 use crate::redact::Redactor;
 
@@ -11,7 +11,7 @@ pub(crate) const MAX_DESCRIPTION_BYTES: usize = 4000;
 /// How much of the log goes into a description, in bytes.
 const TAIL_BYTES: usize = 1000;
 
-/// The first `limit` bytes of what a broker said, or a little less; `None` if nothing can be seen of it.
+/// The first `limit` bytes of what a broker said, or a little less, as people may see it; `None` if nothing is left.
 pub(crate) fn said(text: &str, redactor: &Redactor, limit: usize) -> Option<String> {
     let text = shown(text, redactor);
     let text = text.trim();
@@ -43,7 +43,7 @@ fn shown(text: &str, redactor: &Redactor) -> String {
     redactor.redact(&printable(&redactor.redact(text))).into_owned()
 }
 
-/// Without control characters, but for line ends and tabs. Within a line a mark keeps apart what they
+/// Removes control characters, but for line ends and tabs. Within a line a mark keeps apart what they
 /// stood between: it may be the halves of a secret that is not known here.
 fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());

@@ -1,4 +1,5 @@
-//! What a run's log and descriptions must not show: what the broker was given, and what it gave.
+//! Collects the secrets that a run's log and descriptions must not show: those that the broker was given, and those
+//! that it gave.
 
 use osb::Work;
 use serde_json::Value;
@@ -6,7 +7,7 @@ use serde_json::Value;
 use super::shape::each_spelling;
 use crate::redact::Secrets;
 
-/// What is secret of all that a run was given: its request, the state where that is no part of it, and the binding that it
+/// The secrets in all that a run was given: its request, the state where that is no part of it, and the binding that it
 /// removes.
 pub fn of_given(work: Option<&Work>, state: Option<&Value>, removes: Option<&Value>) -> Secrets {
     let mut secrets = work.map(of_work).unwrap_or_default();
@@ -15,7 +16,7 @@ pub fn of_given(work: Option<&Work>, state: Option<&Value>, removes: Option<&Val
     secrets
 }
 
-/// What is secret in a request: parameters, context, state, and who asked.
+/// The secrets in a request: parameters, context, state, and the originating identity.
 pub fn of_work(work: &Work) -> Secrets {
     let mut secrets = Secrets::default();
     let identity = work.originating_identity.as_ref().map(|identity| &identity.value);
@@ -31,9 +32,8 @@ pub fn of_work(work: &Work) -> Secrets {
 /// The members of an output whose values are secret.
 const SECRET: [&str; 3] = ["credentials", "syslog_drain_url", "route_service_url"];
 
-/// What is secret in an output: credentials, the addresses of a binding, and what mounts a volume. Also
-/// in one that is no JSON, for then above all its log is shown: it may have text around it, an error in
-/// it, or be cut.
+/// The secrets in an output: credentials, the addresses of a binding, and what mounts a volume. They are also
+/// looked for in an output that is no JSON, because of text around it, an error in it, or a cut: its log is shown then.
 pub fn of_output(stdout: &[u8]) -> Secrets {
     match serde_json::from_slice(stdout) {
         Ok(binding @ Value::Object(_)) => of_binding(&binding),
@@ -41,7 +41,7 @@ pub fn of_output(stdout: &[u8]) -> Secrets {
     }
 }
 
-/// Looks for the members by their names alone.
+/// The secrets in an output that is no JSON, where the members are found by their names alone.
 fn of_broken(stdout: &[u8]) -> Secrets {
     let mut secrets = Secrets::default();
     // From there on every string counts, and none has to be looked at twice.
@@ -63,7 +63,7 @@ fn of_broken(stdout: &[u8]) -> Secrets {
     secrets
 }
 
-/// The strings in what is no JSON, but for names of members.
+/// The strings in a text that is no JSON, but for names of members.
 fn strings(mut text: &[u8]) -> impl Iterator<Item = Value> {
     std::iter::from_fn(move || {
         loop {
@@ -79,7 +79,7 @@ fn strings(mut text: &[u8]) -> impl Iterator<Item = Value> {
     })
 }
 
-/// What is secret in a binding, as it was printed or as it is kept.
+/// The secrets in a binding, as it was printed or as it is kept.
 pub fn of_binding(binding: &Value) -> Secrets {
     let mut secrets = Secrets::default();
     // In whatever case, each that is there: which of them is read is not decided here.

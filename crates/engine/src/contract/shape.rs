@@ -7,7 +7,7 @@ use osb::{
 };
 use serde_json::Value;
 
-/// A message: which member, what it must be, what it is.
+/// The message of a wrong member: which one it is, what it must be, what it is.
 pub(super) type Wrong = String;
 
 /// A value and where it stands.
@@ -48,7 +48,7 @@ impl<'v> At<'v> {
         self.get(name).map(|at| read(&at)).transpose()
     }
 
-    /// A text that says something: many brokers print all members that there can be, and leave empty what they have not.
+    /// A text that is not empty: many brokers print all members that there can be, and leave empty what they have not.
     pub(super) fn filled(&self, name: &str) -> Result<Option<String>, Wrong> {
         Ok(self.optional(name, Self::string)?.filter(|text| !text.is_empty()))
     }
@@ -113,13 +113,13 @@ pub(super) fn member<'v>(object: &'v Value, name: &str) -> Option<&'v Value> {
     spelt(object, name).map(|(_, value)| value)
 }
 
-/// The same, with its name as it is there.
+/// Does as [`member`], and returns the member's name as it is spelt there, too.
 pub(super) fn spelt<'v>(object: &'v Value, name: &str) -> Option<(&'v str, &'v Value)> {
     let spellings = || each_spelling(object, name).filter(|(_, value)| !value.is_null());
     spellings().find(|(spelt, _)| *spelt == name).or_else(|| spellings().next())
 }
 
-/// All that differ from a name by capitals alone.
+/// All members whose names differ from `name` by capitals alone.
 pub(super) fn each_spelling<'v>(
     object: &'v Value,
     name: &str,
@@ -129,7 +129,7 @@ pub(super) fn each_spelling<'v>(
     members.filter(move |(spelt, _)| spelt.eq_ignore_ascii_case(name))
 }
 
-/// `metadata` of provision and update.
+/// Reads the member `metadata` of provision and update.
 pub(super) fn instance_metadata(at: &At<'_>) -> Result<InstanceMetadata, Wrong> {
     at.object()?;
     let labels = |at: &At<'_>| {
@@ -144,7 +144,7 @@ pub(super) fn instance_metadata(at: &At<'_>) -> Result<InstanceMetadata, Wrong> 
     })
 }
 
-/// What bind prints.
+/// Reads the output of bind.
 pub(super) fn binding(root: &At<'_>) -> Result<BindingBody, Wrong> {
     let metadata = |at: &At<'_>| {
         at.object()?;

@@ -1,5 +1,5 @@
-//! What a broker in this process says to people: as short as that of any other, and without what it was given, and
-//! what it gave.
+//! Shortens and redacts what a broker in this process says to people, as the other runners do: without the secrets that
+//! it was given and those that it gave.
 
 use osb::{Action, Failure, FailureKind, Output};
 
@@ -7,12 +7,12 @@ use crate::contract::{self, secrets};
 use crate::ports::{Run, RunFailure};
 use crate::redact::{Redactor, Secrets};
 
-/// How the words of one run are told.
+/// The redaction of what one run says.
 pub(super) struct Teller {
-    /// Of what was given.
+    /// The secrets that the run was given.
     given: Secrets,
     redactor: Redactor,
-    /// Whether it takes something away.
+    /// Whether the run removes something: an unbind or a deprovision.
     removes: bool,
 }
 
@@ -24,12 +24,12 @@ impl Teller {
         Self { redactor: Redactor::new(&given), given, removes }
     }
 
-    /// How far it is; `None` if there is nothing to see.
+    /// A progress report, as people may see it; `None` if nothing of it is left.
     pub(super) fn progress(&self, words: &str) -> Option<String> {
         contract::said(words, &self.redactor, contract::MAX_PROGRESS_BYTES)
     }
 
-    /// How it ended. What is gone already is as good as taken away.
+    /// The result of the run, as people may see it. [`FailureKind::Gone`] of a removal is a success.
     pub(super) fn ended(&self, ended: Result<Output, Failure>) -> Result<Output, RunFailure> {
         match ended {
             Ok(output) => Ok(self.output(output)),

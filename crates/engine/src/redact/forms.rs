@@ -5,21 +5,21 @@ use std::fmt::Write;
 
 use data_encoding::{BASE64_NOPAD, BASE64URL_NOPAD, Encoding};
 
-/// Longer values (bundles of certificates) are looked for as they are and JSON-escaped, and not in
-/// every encoding: it would take megabytes.
+/// The length up to which a value is looked for in every encoding. Longer values (bundles of certificates) are looked
+/// for only as they are and JSON-escaped: the other forms would take megabytes.
 const MAX_ENCODED_BYTES: usize = 8 * 1024;
 
-/// Shorter values are not looked for in the middle of an encoded text: four characters of base64
+/// The length from which a value is looked for in the middle of an encoded text: four characters of base64
 /// are found everywhere.
 const MIN_EMBEDDED_BYTES: usize = 6;
 
-/// Shorter runs of text in a binary value are not looked for.
+/// The length from which a piece of text in a binary value is looked for.
 const MIN_TEXT_RUN: usize = 8;
 
-/// Where `base64` and `openssl` break their lines.
+/// The lengths at which `base64` and `openssl` break their lines.
 const BASE64_LINES: [usize; 2] = [76, 64];
 
-/// A value as it is and as JSON has it, each form at least four bytes of text.
+/// The forms of a value as it is and as JSON has it, each at least four bytes of text.
 pub(super) fn plain(value: &[u8]) -> BTreeSet<String> {
     let mut forms = BTreeSet::new();
     match std::str::from_utf8(value) {
@@ -38,7 +38,7 @@ pub(super) fn plain(value: &[u8]) -> BTreeSet<String> {
     forms
 }
 
-/// A value in base64 and percent-encoded; nothing of one that is too long.
+/// The forms of a value in base64 and percent-encoded; none if it is too long.
 pub(super) fn encoded(value: &[u8]) -> BTreeSet<String> {
     let mut forms = BTreeSet::new();
     if value.len() <= MAX_ENCODED_BYTES {
@@ -50,9 +50,9 @@ pub(super) fn encoded(value: &[u8]) -> BTreeSet<String> {
     forms
 }
 
-/// As a text of its own, whole and in lines, and in the middle of another: three bytes become four
-/// characters, so what stands before shifts the value to one of three places. The characters that
-/// also depend on what stands beside it are left out.
+/// The base64 forms of a value: as a text of its own, whole and in lines, and in the middle of another. Three bytes
+/// become four characters, so what stands before shifts the value to one of three places. The characters that also
+/// depend on what stands beside it are left out.
 fn base64(value: &[u8], encoding: &Encoding, forms: &mut BTreeSet<String>) {
     let whole = encoding.encode(value);
     for width in BASE64_LINES {
@@ -75,8 +75,8 @@ fn base64(value: &[u8], encoding: &Encoding, forms: &mut BTreeSet<String>) {
     forms.insert(whole);
 }
 
-/// Unreserved characters kept (RFC 3986), in upper and lower case; as forms send it; and as browsers
-/// encode a whole address.
+/// The percent-encoded forms of a value: with unreserved characters kept (RFC 3986), in upper and lower case; as HTML
+/// forms send it; and as browsers encode a whole address.
 fn percent_encoded(value: &[u8]) -> [String; 4] {
     let unreserved = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     let encode = |keep: &dyn Fn(u8) -> bool, lower: bool| {
@@ -96,7 +96,8 @@ fn percent_encoded(value: &[u8]) -> [String; 4] {
     [encode(&unreserved, true), upper, form, address]
 }
 
-/// As JSON libraries differ: plain, with `\/`, and with `\u` for everything that is not ASCII.
+/// The JSON-escaped forms of a text, as libraries differ: plain, with `\/`, and with `\u` for everything that is not
+/// ASCII.
 fn json_escaped(text: &str) -> [String; 3] {
     let plain = serde_json::Value::from(text).to_string();
     let plain = plain[1..plain.len() - 1].to_owned();

@@ -21,28 +21,28 @@ use std::collections::BTreeSet;
 use aho_corasick::{AhoCorasick, AhoCorasickBuilder, AhoCorasickKind, BuildError, MatchKind};
 use serde_json::Value;
 
-/// What stands in place of a secret.
+/// The text that replaces a secret.
 pub const MASK: &str = "[redacted]";
 
-/// Shorter values are not looked for: they would be found everywhere.
+/// The length from which a value is looked for: shorter ones would be found everywhere.
 pub const MIN_SECRET_BYTES: usize = 4;
 
-/// Numbers with fewer characters are not looked for: they are ports, sizes and years.
+/// The length from which a number is looked for: shorter ones are ports, sizes and years.
 pub const MIN_NUMBER_BYTES: usize = 6;
 
-/// Longer JSON is looked for by its leaves only.
+/// The length up to which JSON is looked for as a whole, too; longer JSON is looked for by its leaves only.
 const MAX_WHOLE_JSON_BYTES: usize = 8 * 1024;
 
-/// How much is looked for in encoded forms, in bytes of these, short values first: a state of a
+/// How many bytes of encoded forms are looked for, short values first: a state of a
 /// megabyte would take a quarter of a gigabyte, and end a run for want of memory that did its work.
 const MAX_ENCODED_TOTAL: usize = 512 * 1024;
 
-/// How much one automaton looks for, in bytes: one pattern, or several of so much together. While it is built it takes some
-/// 50 bytes for each of these, and a fourth of that afterwards, so that several, built one after the other, take less at
-/// most than one for all. Each is a pass over the text.
+/// How many bytes of patterns one automaton looks for, unless a single pattern is longer. While it is built an
+/// automaton takes some 50 bytes for each of them, and a fourth of that afterwards, so that several, built one after
+/// the other, take less at their peak than one for all. Each is a pass over the text.
 const MAX_AUTOMATON_BYTES: usize = 16 * 1024;
 
-/// Values that are no secret, whatever member they stand in.
+/// Words that are no secret, whatever member they stand in.
 const COMMON: &[&str] = &[
     "true",
     "false",
@@ -62,8 +62,7 @@ const COMMON: &[&str] = &[
 pub struct Secrets(BTreeSet<Vec<u8>>);
 
 impl Secrets {
-    /// Adds a value; if it is a JSON object or array, its leaves too; if it is a URL with a
-    /// password, the password too.
+    /// Adds a value; of a JSON object or array its leaves too, and of a URL with a password the password too.
     pub fn add(&mut self, value: &[u8]) {
         let value = value.trim_ascii();
         if !counts(value) || self.0.contains(value) {
@@ -95,7 +94,7 @@ impl Secrets {
         }
     }
 
-    /// Adds those of another collection.
+    /// Adds the values of another collection.
     pub fn extend(&mut self, other: Self) {
         self.0.extend(other.0);
     }
@@ -115,11 +114,11 @@ impl std::fmt::Debug for Secrets {
 /// Which ends of a text were cut off, perhaps in the middle of a secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cut {
-    /// Something came before.
+    /// The start: something came before.
     Start,
-    /// Something came after.
+    /// The end: something came after.
     End,
-    /// It is a piece out of the middle.
+    /// Both ends: the text is a piece out of the middle.
     Both,
 }
 
@@ -135,7 +134,7 @@ pub struct Redactor {
 
 enum Matcher {
     Automata(Vec<AhoCorasick>),
-    /// An automaton could not be built: better no text than a secret.
+    /// An automaton could not be built, so all text is masked: better no text than a secret.
     Everything,
 }
 
@@ -152,7 +151,7 @@ impl std::fmt::Debug for Redactor {
 }
 
 impl Redactor {
-    /// Prepares to remove these.
+    /// A redactor of these secrets.
     pub fn new(secrets: &Secrets) -> Self {
         let mut patterns = BTreeSet::new();
         let mut encoded = 0;
@@ -169,14 +168,14 @@ impl Redactor {
         Self { matcher: automata.map_or(Matcher::Everything, Matcher::Automata), patterns }
     }
 
-    /// The text without the secrets. A text in pieces is to be given line by line, or by
+    /// Masks the secrets in a text. A text in pieces has to be given line by line, or to
     /// [`Self::redact_cut`]: a secret that is in no piece as a whole is not found.
     pub fn redact<'t>(&self, text: &'t str) -> Cow<'t, str> {
         self.redact_cut(text, None)
     }
 
-    /// As [`Self::redact`], of a text that was cut off: what may be a part of a secret
-    /// there is masked too.
+    /// Does as [`Self::redact`] for a text that was cut off: what may be a part of a secret
+    /// at a cut end is masked too.
     pub fn redact_cut<'t>(&self, text: &'t str, cut: Option<Cut>) -> Cow<'t, str> {
         let Matcher::Automata(automata) = &self.matcher else { return Cow::Borrowed(MASK) };
         let mut spans = Spans::default();
@@ -201,7 +200,7 @@ impl Redactor {
     }
 }
 
-/// Every value and, of those of several lines, each line; short ones first.
+/// Every value and, of a value of several lines, each line; short ones first.
 fn with_lines(secrets: &Secrets) -> Vec<&[u8]> {
     let lines = secrets.iter().flat_map(|value| {
         let lines = value.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii);
@@ -212,7 +211,7 @@ fn with_lines(secrets: &Secrets) -> Vec<&[u8]> {
     values
 }
 
-/// Patterns by what one automaton looks for.
+/// Splits patterns into the groups that one automaton each looks for.
 fn in_parts(patterns: &[String]) -> impl Iterator<Item = &[String]> {
     let mut bytes = 0;
     patterns.chunk_by(move |before, after| {
@@ -235,7 +234,7 @@ fn automaton(patterns: &[String]) -> Result<AhoCorasick, BuildError> {
         .build(patterns)
 }
 
-/// What is to be masked.
+/// The spans of a text that have to be masked.
 #[derive(Default)]
 struct Spans(Vec<(usize, usize)>);
 
@@ -246,8 +245,8 @@ impl Spans {
         }
     }
 
-    /// Adds what was found in one pass: each ends at or after the one before it. Joined as they come, for there may be more
-    /// of them than the text has bytes.
+    /// Adds the spans that one pass found, each of which ends at or after the one before it. They are joined as they
+    /// come, for there may be more of them than the text has bytes.
     fn add_pass(&mut self, found: impl Iterator<Item = (usize, usize)>) {
         let pass = self.0.len();
         for (mut start, end) in found {
@@ -259,7 +258,7 @@ impl Spans {
         }
     }
 
-    /// Those that overlap or touch as one, in order.
+    /// The spans in order, those that overlap or touch joined.
     fn joined(mut self) -> Vec<(usize, usize)> {
         self.0.sort_unstable();
         self.0.dedup_by(|after, before| {

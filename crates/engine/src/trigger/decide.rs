@@ -1,39 +1,40 @@
-//! The rules.
+//! The rules by which the next steps of a triggered job are decided.
 
 use super::{
     Concurrency, JobRecord, MAX_OPEN, MAX_RUN, Outcome, Passed, PodRef, References, Run,
     RunProgress, State, Strategy, Trigger, Versions,
 };
 
-/// Why a run was ended whose place another takes.
+/// The reason of a run that was ended because another replaces it.
 pub const REPLACED: &str = "Replaced";
-/// Why a run has ended whose work somebody else took away.
+/// The reason of a run whose work somebody else removed.
 pub const LOST: &str = "Lost";
 
-/// After so many times what a change has to be quiet for, it counts though more come.
+/// The multiple of [`State::settle`] after which a change counts although more changes come.
 const SETTLES: u32 = 10;
-/// So many runs that are over may wait to be kept before others wait for them, too: each stands in the record.
+/// How many ended runs may wait for their outputs to be kept before further runs wait for them: each stands in the
+/// record.
 const BEHIND: usize = 3;
 
-/// One thing to do: one call, but for outputs.
+/// One step of a job: one call to the API server, but for outputs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// Say that it is not completed: another run comes, or goes on.
+    /// Set the status to not completed: another run comes, or goes on.
     Reopen,
-    /// Say again how the last run ended: none goes on, and what was to be run for is not there any more.
+    /// Set the status back to how the last run ended: none goes on, and the trigger is not there any more.
     Close,
-    /// Write this record, and this strategy if it is another, in one write: it is what makes the run.
+    /// Write this record, and this strategy if it is another, in one write: this write makes the run.
     Record {
-        /// What is recorded from now on.
+        /// The record from now on.
         record: JobRecord,
-        /// What the spec says from now on.
+        /// The strategy in the spec from now on.
         strategy: Strategy,
-        /// A trigger that has no run: it met one, and the spec says that it is passed over then.
+        /// A trigger that leads to no run, because one goes on and the spec says that it is passed over then.
         passed_over: Option<Trigger>,
     },
     /// Begin the work of a run.
     Start(Run),
-    /// Keep what a run has left.
+    /// Keep the outputs of a run.
     Keep(Run),
     /// Publish the outcome of a run.
     Settle(Run, Outcome),
@@ -44,28 +45,28 @@ pub enum Step {
 /// Why a trigger has to wait.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Wait {
-    /// Of these things that it refers to.
+    /// These things that the job refers to are missing.
     References(Vec<String>),
     /// A run goes on.
     Run,
-    /// A run is over, and its work goes on: it takes its time to end.
+    /// A run is over, but its pods have not ended yet.
     Pods,
-    /// Whether more changes come.
+    /// The configuration has changed, and may go on changing.
     Changes,
-    /// There is no number for another run: somebody has written that of the last.
+    /// There is no number left for another run, because somebody has overwritten that of the last.
     Numbers,
 }
 
-/// What to do, in this order, and what is waited for. After it has been done everything is looked at again.
+/// The steps to take, and what a trigger waits for. After the steps everything is looked at again.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Decision {
-    /// In this order.
+    /// The steps, in the order in which they are taken.
     pub steps: Vec<Step>,
-    /// `None`: no trigger waits.
+    /// The reason why a trigger waits; `None`: no trigger waits.
     pub wait: Option<Wait>,
 }
 
-/// Decides. `now` is what a run that is recorded has as its time, RFC 3339.
+/// Decides the next steps of a job. `now`, RFC 3339, becomes the time of a run that is recorded.
 pub fn decide(state: &State, now: &str) -> Decision {
     let mut decision = Decision::default();
     let open = open(state);
@@ -108,7 +109,7 @@ pub fn decide(state: &State, now: &str) -> Decision {
     decision
 }
 
-/// The runs that are not settled, and who lost the record of them finds them by their work.
+/// The runs that are not settled; runs whose record was lost are found by their work.
 fn open(state: &State) -> Vec<Run> {
     let oldest = state.settled.first().copied().unwrap_or_default();
     let mut open: Vec<Run> =
@@ -191,7 +192,7 @@ fn changed(state: &State) -> Option<Trigger> {
     differs.then_some(Trigger::ConfigChange)
 }
 
-/// Errands run when they are told to.
+/// Whether the job runs for changes of its configuration: only with the strategies `once` and `done`.
 fn follows(state: &State) -> bool {
     state.follows_config && matches!(state.strategy, Strategy::Once | Strategy::Done)
 }
@@ -200,7 +201,7 @@ fn has_no_baseline(state: &State) -> bool {
     !counts_from_somewhere(state) || (follows(state) && state.record.references.is_none())
 }
 
-/// Whether it is recorded from where the times of its schedule and the pods that it follows count.
+/// Whether the record says from which time on the job's schedule counts, and from which state its pods do.
 fn counts_from_somewhere(state: &State) -> bool {
     let of_schedule = state.schedule.as_ref().map(|schedule| &schedule.of);
     let of_record = state.record.schedule.as_ref().map(|passed| &passed.of);
@@ -214,12 +215,12 @@ fn baseline(state: &State, open: &[Run], now: &str) -> Step {
     Step::Record { record, strategy: spent(state), passed_over: None }
 }
 
-/// What becomes of a trigger that may meet runs, or work of runs that are over.
+/// The fate of a trigger that may come while runs, or work of runs that are over, go on.
 enum Meeting {
     Begins,
     PassedOver,
     Waits(Wait),
-    /// It waits, and those that it meets end for it.
+    /// The trigger waits, and the open runs are ended for it.
     Replaces,
 }
 
@@ -281,7 +282,7 @@ fn begin(state: &State, open: &[Run], trigger: Trigger, now: &str, into: &mut De
     into.steps.push(Step::Record { record, strategy, passed_over: None });
 }
 
-/// Ends the runs whose place another takes. They are settled before they are removed: one that is only removed would be
+/// Ends the runs that another replaces. They are settled before they are removed: a run that is only removed would be
 /// begun again.
 fn replace(state: &State, open: &[Run], into: &mut Decision) {
     let why = "another run was triggered, and takes its place";
@@ -295,7 +296,7 @@ fn replace(state: &State, open: &[Run], into: &mut Decision) {
     into.steps.extend(replaced.map(settle));
 }
 
-/// Whether so many runs go on, or are over and not kept, that another has to wait.
+/// Whether another run has to wait: [`MAX_OPEN`] runs are open, or [`BEHIND`] have ended whose outputs are not kept.
 fn is_behind(state: &State, open: &[Run]) -> bool {
     let is_over = |run: &&Run| {
         matches!(state.runs.get(&run.id), Some(RunProgress::Ended | RunProgress::Unkept))
@@ -303,7 +304,7 @@ fn is_behind(state: &State, open: &[Run]) -> bool {
     open.len() >= MAX_OPEN || open.iter().filter(is_over).count() >= BEHIND
 }
 
-/// What the spec says with the next write: somebody who says `once` again, of one that has run, finds it done.
+/// The strategy of the next write: `once`, set again on a job that has run for it, becomes `done`.
 fn spent(state: &State) -> Strategy {
     match state.strategy {
         Strategy::Once if state.record.once => Strategy::Done,
@@ -311,7 +312,7 @@ fn spent(state: &State) -> Strategy {
     }
 }
 
-/// What a run that is begun sees of what there is.
+/// The references and versions that are recorded with a new run, which sees them.
 fn seen(state: &State) -> (Option<References>, Versions) {
     let (seen, at) = (&state.references, &state.versions);
     match state.record.before().filter(|_| state.follows_config) {
@@ -320,7 +321,8 @@ fn seen(state: &State) -> (Option<References>, Versions) {
     }
 }
 
-/// What is recorded of it where none is begun: a change that waits for a run would be forgotten otherwise.
+/// The references and versions that are recorded without a new run: those before stay, or a change that waits for a run
+/// would be forgotten.
 fn known(state: &State) -> (Option<References>, Versions) {
     match (state.follows_config, &state.record.references) {
         (true, None) => (Some(state.references.clone()), state.versions.clone()),
@@ -328,7 +330,7 @@ fn known(state: &State) -> (Option<References>, Versions) {
     }
 }
 
-/// What is recorded when this trigger is taken, or none.
+/// The record to write when the trigger `taken` is consumed, or none is.
 fn record(
     state: &State,
     open: Vec<Run>,

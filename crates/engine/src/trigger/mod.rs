@@ -1,4 +1,5 @@
-//! Jobs that run when something happens: what is to be done next, of everything that can be seen of one.
+//! Triggered jobs: decides the next steps of a job that runs when something happens, from everything that can be seen
+//! of it.
 //!
 //! ```text
 //! trigger ──record──▶ open run ──start──▶ work goes on ──▶ ended ──keep outputs──▶ settled ──▶ removed
@@ -6,9 +7,9 @@
 //!    └── strategy, config └─ one write with the trigger's consumption                 └─ one write
 //! ```
 //!
-//! Nothing here comes from the difference between two events: whoever was away, was restarted or has missed
-//! a watch decides as one that has seen everything. A run has a number, and the number names all its
-//! effects; so two who decide the same do it once.
+//! No decision depends on the difference between two events: a process that was restarted or has missed
+//! events of a watch decides as one that has seen everything. A run has a number, and the number names all its
+//! effects; so two processes that decide the same do it once.
 
 mod decide;
 mod pods;
@@ -35,34 +36,34 @@ pub enum Strategy {
     /// When somebody says `now`.
     #[default]
     Manual,
-    /// At once; then `manual` again.
+    /// At once; then the strategy is `manual` again.
     Now,
-    /// At once, as soon as it is there, one time in its life; then `done`.
+    /// As soon as the job is there, one time in its life; then the strategy is `done`.
     Once,
-    /// It has run, and runs again only for its configuration.
+    /// The job has run, and runs again only when its configuration changes.
     Done,
-    /// For each pod that comes to be as it is waited for.
+    /// For each pod that comes into the state that is waited for.
     PodState,
 }
 
-/// What a run was started for.
+/// The reason why a run was started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Trigger {
-    /// Somebody said `now`.
+    /// Somebody set the strategy `now`.
     Now,
-    /// It was to run once.
+    /// The strategy was `once`.
     Once,
-    /// What it refers to has changed.
+    /// Something that the job refers to has changed.
     ConfigChange,
-    /// Its time has come.
+    /// A time of the job's schedule has come.
     Schedule,
-    /// A pod has come to be as it is waited for.
+    /// A pod has come into the state that is waited for.
     PodState,
 }
 
 impl Trigger {
-    /// As it is spelled.
+    /// The trigger's name, as it is spelled in the resource.
     pub fn word(self) -> &'static str {
         match self {
             Self::Now => "now",
@@ -77,47 +78,47 @@ impl Trigger {
 /// What happens to a trigger while a run goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Concurrency {
-    /// Another run, beside it; after it, where some are over that cannot be kept.
+    /// Another run begins beside it; after it, while runs have ended whose outputs cannot be kept.
     #[default]
     Allow,
-    /// Nothing: the trigger is passed over. A change of configuration is no word that was said, but a difference that
-    /// stays: it waits for the end of the run.
+    /// The trigger is passed over. Only a change of configuration, which is a difference that stays, waits for the end
+    /// of the run.
     Forbid,
-    /// Another run, after it.
+    /// Another run begins after it.
     Queue,
-    /// Another run, instead of it.
+    /// Another run replaces it.
     Replace,
 }
 
-/// What is recorded of a job's runs: written together with what it takes from the spec, so that a trigger is
-/// never taken without a run and no run is made twice for one.
+/// The record of a job's runs. It is written together with the change to the spec that consumes a trigger, so that no
+/// trigger is consumed without a run and none leads to two runs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobRecord {
     /// The number of the last run; 0: none yet.
     pub last: u64,
-    /// Whether it has run for `once`. Somebody may say `once` again who means the same: a manifest that is applied
-    /// each day, or by a program that puts back what it finds changed.
+    /// Whether the job has run for `once`. The strategy may be set to `once` again without another run being meant: by
+    /// a manifest that is applied each day, or by a program that puts back what it finds changed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub once: bool,
-    /// Runs that were not settled when this was written.
+    /// The runs that were not settled when the record was written.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub open: Vec<Run>,
-    /// What the last run, or the first look, found; `None`: nobody looked.
+    /// What the job refers to, as the last run or the first look found it; `None`: nobody has looked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub references: Option<References>,
-    /// How new that was: another who is behind takes no older one for a change.
+    /// The versions of `references`: a process whose watch is behind takes no older version for a change.
     #[serde(default, skip_serializing_if = "Versions::is_empty")]
     pub versions: Versions,
-    /// Which times are behind it.
+    /// The times of the schedule that have passed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule: Option<Passed>,
-    /// Which pods were seen, and how.
+    /// The pods that were seen, and their state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pods: Option<RecordedPods>,
 }
 
 impl JobRecord {
-    /// Whether what is referred to is other than it was, and not older: a change, once it has settled.
+    /// Whether what the job refers to differs from what is recorded and is not older: a change, once it has settled.
     pub fn differs(&self, now: &References, versions: &Versions) -> bool {
         self.before().is_some_and(|before| before.differs(now, versions))
     }
@@ -128,41 +129,41 @@ impl JobRecord {
     }
 }
 
-/// How far a schedule has come.
+/// The times of a schedule that have passed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Passed {
     /// The schedule, as its user wrote it.
     pub of: String,
-    /// The times of it that are not after this are behind it, RFC 3339.
+    /// The schedule's times up to this one have passed, RFC 3339.
     pub since: String,
 }
 
 /// A schedule, as it is now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Schedule {
-    /// As its user wrote it.
+    /// The schedule, as its user wrote it.
     pub of: String,
-    /// Whether one of its times has come since what the record says.
+    /// Whether one of its times has come since the last one in the record.
     pub is_due: bool,
 }
 
-/// All numbers of runs are below: beyond, a number in JSON is not exact.
+/// The bound below which all numbers of runs lie: beyond, a number in JSON is not exact.
 pub const MAX_RUN: u64 = 1 << 53;
 
-/// So many runs of one go on at once at most: each stands in its record, which is read whole. Beyond that a trigger waits
-/// for the end of one.
+/// The most open runs of one job: each stands in the job's record, which is read whole. Beyond that a trigger waits for
+/// the end of a run.
 pub const MAX_OPEN: usize = 1000;
 
-/// A run.
+/// A run of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
     /// Its number, from 1, below [`MAX_RUN`].
     pub id: u64,
-    /// What it was started for.
+    /// The trigger that it was started for.
     pub trigger: Trigger,
     /// When it was recorded, RFC 3339.
     pub at: String,
-    /// What this run is told, and no other: whoever carries it out reads it.
+    /// The inputs of this run alone; whoever carries it out reads them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub inputs: Vec<Value>,
     /// The pod that it is for.
@@ -170,43 +171,43 @@ pub struct Run {
     pub pod: Option<PodRef>,
 }
 
-/// What is seen of a run's work.
+/// The progress of a run's work, as far as it can be seen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RunProgress {
-    /// It goes on.
+    /// The work goes on.
     Going,
-    /// It is over; what it left is not kept yet.
+    /// The work has ended; its outputs are not kept yet.
     Ended,
-    /// The same, and for a while it has not been let in.
+    /// The work has ended, and for a while its outputs could not be kept because they were refused.
     Unkept,
-    /// What it left is kept, or will never be.
+    /// The work has ended, and its outputs are kept, or will never be.
     Kept(Outcome),
-    /// Somebody took it away while it went on.
+    /// Somebody removed the work while it went on.
     Gone,
 }
 
 /// How a run ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// Whether it did its work, and everything that it should leave is kept.
+    /// Whether the run did its work, and all its outputs are kept.
     pub succeeded: bool,
-    /// In one word.
+    /// The reason, in one word.
     pub reason: String,
-    /// For people.
+    /// The reason, for people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// What was made of its outputs, by name.
+    /// The names of the objects that were made of the run's outputs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub made: Vec<String>,
 }
 
 impl Outcome {
-    /// It did its work, and left nothing.
+    /// The outcome of a run that did its work and left no outputs.
     pub fn completed() -> Self {
         Self { succeeded: true, ..Self::failed("Completed", "") }
     }
 
-    /// It came to nothing.
+    /// The outcome of a run that failed.
     pub fn failed(reason: &str, message: impl Into<String>) -> Self {
         let (reason, message) = (reason.to_owned(), message.into());
         Self { succeeded: false, reason, message, made: Vec::new() }
@@ -216,46 +217,46 @@ impl Outcome {
 /// Everything that is seen of a job.
 #[derive(Debug, Clone, Default)]
 pub struct State {
-    /// What its spec says.
+    /// The strategy in the job's spec.
     pub strategy: Strategy,
-    /// Whether it is done for a `once` whose run could not begin, for what was wrong with it then and is mended now.
+    /// Whether the strategy is `done` for a `once` whose run could not begin because of a fault that is mended now.
     pub owes_once: bool,
-    /// Whether it runs again when what it refers to changes.
+    /// Whether the job runs again when something that it refers to changes.
     pub follows_config: bool,
-    /// What its spec says of triggers that meet a run.
+    /// What the job's spec says of triggers that come while a run goes on.
     pub concurrency: Concurrency,
-    /// What the next run is told, if the strategy is a trigger.
+    /// The inputs of the next run, if the strategy is a trigger.
     pub inputs: Vec<Value>,
-    /// When it runs by itself.
+    /// The job's schedule.
     pub schedule: Option<Schedule>,
-    /// The pods that it follows, if it follows any and they are known.
+    /// The pods that the job follows, if it follows any and they are known.
     pub pods: Option<FollowedPods>,
-    /// What it refers to that is not there, and without which its pods would not begin.
+    /// The things that the job refers to and that are not there; without them its pods would not begin.
     pub missing: Vec<String>,
-    /// What it refers to, as it is now.
+    /// The things that the job refers to, as they are now.
     pub references: References,
-    /// How new that is.
+    /// The versions of `references`.
     pub versions: Versions,
-    /// For how long that has not changed, as far as this process has seen.
+    /// How long `references` have not changed, as far as this process has seen.
     pub unchanged: Duration,
-    /// For how long it has been other than what is recorded, as far as this process has seen.
+    /// How long `references` have differed from what is recorded, as far as this process has seen.
     pub differs: Duration,
-    /// How long that has to be before a change counts: so a burst of changes is one.
+    /// How long `references` have to stay unchanged before a change counts, so that a burst of changes is one.
     pub settle: Duration,
-    /// What is recorded of it.
+    /// The record of the job's runs.
     pub record: JobRecord,
     /// The runs whose outcome is published.
     pub settled: BTreeSet<u64>,
-    /// Whether it says that it is completed.
+    /// Whether the job's status says that it is completed.
     pub completed: bool,
-    /// Whether it says that a run goes on.
+    /// Whether the job's status says that a run goes on.
     pub reopened: bool,
-    /// What is seen of runs, by number; a run of which nothing is seen has not begun.
+    /// The progress of runs, by number; a run that is not here has not begun.
     pub runs: BTreeMap<u64, RunProgress>,
-    /// What the work of a run says of its begin: what it was for, and when. A run that no record names is known by it.
+    /// The trigger and the time of runs, as their work says them: by this a run is known that no record names.
     pub begun: BTreeMap<u64, (Trigger, String)>,
-    /// Whether work of runs that are over goes on: it was told to end, and takes its time.
+    /// Whether work of runs that are over still goes on: it was told to end, and takes its time.
     pub lasts: bool,
-    /// What is left of settled runs and is to go.
+    /// The settled runs of which something is left that has to be removed.
     pub left: BTreeSet<u64>,
 }

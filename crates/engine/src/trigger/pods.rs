@@ -1,57 +1,59 @@
-//! Pods as triggers: a run for each pod that has come to be as it is waited for.
+//! Pods as triggers: a run for each pod that has come into the state that is waited for.
 //!
-//! What is so may be so no more, or gone, by the time that it may have its run: while a trigger waits, those that come
-//! to be so are written down as due, one write for each.
+//! A pod may have left that state, or be gone, by the time that its run may begin: while a trigger waits, pods that
+//! come into the state are recorded as due, one write for each.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Pods that are followed, as they are now.
+/// The pods that a job follows, as they are now.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FollowedPods {
-    /// What is followed, as its user wrote it.
+    /// The selection of the pods, as its user wrote it.
     pub of: String,
-    /// Whether their end is waited for, instead of what they are.
+    /// Whether the pods' end is waited for, instead of a state.
     pub deletion: bool,
     /// By uid.
     pub pods: BTreeMap<String, Pod>,
-    /// The version of the newest that was heard of in their namespace: what is not there and was older is gone.
+    /// The version of the newest pod that was heard of in their namespace: a pod that is not here and was older is
+    /// gone.
     pub newest: u64,
 }
 
-/// How many bytes those may take that are remembered for their run alone, of the 256 KiB of all annotations: some
-/// hundreds of pods. Of more, each has a run that is still so when it may have one; one whose end is waited for has none.
+/// How many bytes of the 256 KiB of all annotations the pods may take that are remembered only for their run: some
+/// hundreds of pods. A further one has a run only if it is still in the state when the run may begin; one whose end is
+/// waited for has none.
 const ROOM: usize = 96 * 1024;
-/// What one takes beside its uid and its name.
+/// How many bytes a remembered pod takes beside its uid and its name.
 const BESIDE: usize = 32;
 
-/// Pods that were followed, as they were when this was written.
+/// The pods that a job follows, as they were when the record was written.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordedPods {
-    /// What was followed.
+    /// The selection of the pods, as its user wrote it.
     pub of: String,
     /// By uid.
     #[serde(default)]
     pub pods: BTreeMap<String, Pod>,
-    /// Those that have come to be so and have had no run for it yet, be they so no more, or gone: their names, by uid.
-    /// Of those whose end is waited for, none: they stay among the others.
+    /// The names, by uid, of pods that have come into the state and had no run for it yet, even if they have left it or
+    /// are gone. Empty where the pods' end is waited for: they stay in `pods`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub due: BTreeMap<String, String>,
-    /// The version of the newest that was heard of when this was written: what is not among the pods and is no newer was
-    /// gone by then, and only one who is behind sees it. 0: nobody knows.
+    /// The version of the newest pod that was heard of when the record was written: a pod that is not in `pods` and is
+    /// no newer was gone by then, and only a process whose watch is behind sees it. 0: not known.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub newest: u64,
 }
 
-/// A pod.
+/// A pod that is followed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pod {
     /// Its name.
     pub name: String,
-    /// Whether it is as it is waited for.
+    /// Whether the pod is in the state that is waited for.
     pub is: bool,
-    /// As of which version: one who is behind takes an older one for no news. 0: nobody knows.
+    /// The version in which the pod was seen: an older one is no news. 0: not known.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub version: u64,
 }
@@ -71,15 +73,15 @@ pub struct PodRef {
 }
 
 impl FollowedPods {
-    /// The first that has come to be so since then, or was due before.
+    /// The next pod to have a run: the first one that is due, or has come into the state since the record was written.
     pub(super) fn next(&self, recorded: &RecordedPods) -> Option<PodRef> {
         let came = self.came(recorded).map(|(uid, pod)| (uid, &pod.name));
         let next = recorded.due.iter().chain(came).next();
         next.map(|(uid, name)| PodRef { name: name.clone(), uid: uid.clone() })
     }
 
-    /// Those that are there. What is seen may be older than what another has written down: then that counts, also of one
-    /// that is not seen yet, and one that is not written down any more is gone.
+    /// The pods that are there. Where this process sees an older version than the record has, the record counts: also
+    /// for a pod that is not seen yet, and a pod that is not recorded any more is gone.
     fn there<'a>(&'a self, recorded: &'a RecordedPods) -> BTreeMap<&'a String, &'a Pod> {
         let is_behind = |(uid, before): &(&String, &Pod)| match self.pods.get(*uid) {
             Some(now) => now.version < before.version,
@@ -92,7 +94,7 @@ impl FollowedPods {
         seen.chain(recorded.pods.iter().filter(is_behind)).collect()
     }
 
-    /// Those that have come to be so since then.
+    /// The pods that have come into the state, or ended, since the record was written.
     fn came<'a>(
         &'a self,
         recorded: &'a RecordedPods,
@@ -103,7 +105,7 @@ impl FollowedPods {
         came.chain(self.went(recorded))
     }
 
-    /// Those whose end is waited for and has come.
+    /// The pods whose end is waited for and has come.
     fn went<'a>(
         &'a self,
         recorded: &'a RecordedPods,
@@ -112,8 +114,8 @@ impl FollowedPods {
         recorded.pods.iter().filter(move |(uid, _)| went(uid))
     }
 
-    /// What is to be recorded from now on: all as it is, but of those that have come to be so only the one that is
-    /// `taken`; the others are due.
+    /// The record to write: all pods as they are. Of those that have come into the state, `taken` has its run now; the
+    /// others are due.
     pub(super) fn recorded(
         &self,
         before: Option<&RecordedPods>,
@@ -149,8 +151,8 @@ impl FollowedPods {
         RecordedPods { of, pods, due, newest: before.newest.max(self.newest) }
     }
 
-    /// Whether something has to be recorded that is not, for what comes after it to be seen. Those that are gone
-    /// are forgotten with the next that is written.
+    /// Whether the record has to be written so that later changes can be seen. Pods that are gone are no reason: they
+    /// are forgotten with the next write.
     pub(super) fn is_news(&self, before: Option<&RecordedPods>) -> bool {
         let Some(recorded) = before.filter(|before| before.of == self.of) else { return true };
         let after = self.recorded(before, None);
@@ -163,7 +165,7 @@ impl FollowedPods {
     }
 }
 
-/// Whether there is room for another, which it takes then.
+/// Takes room for another pod; `false`: there is not enough left.
 fn fits(room: &mut usize, uid: &str, name: &str) -> bool {
     let left = room.checked_sub(uid.len() + name.len() + BESIDE);
     *room = left.unwrap_or_default();

@@ -1,14 +1,15 @@
-//! What a job refers to, as it was and as it is.
+//! The Secrets, ConfigMaps and other things that a job refers to, as they were and as they are.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// By kind and name, as `secret/name`; a versioned one as `secret/name-v*`, by the name that its versions have in common.
+/// The things that a job refers to, by kind and name, as `secret/name`; a versioned one as `secret/name-v*`, by the
+/// name that its versions have in common.
 pub type References = BTreeMap<String, Held>;
 
-/// What something referred to holds.
+/// The content of something that a job refers to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Held {
@@ -16,11 +17,11 @@ pub enum Held {
     Data(String),
     /// The highest of its versions.
     Version(HeldVersion),
-    /// It is not there, and need not be.
+    /// The thing is not there, and need not be.
     Nothing(()),
 }
 
-/// One of the versions of something. Seldom does one change, but it can be removed, and another of its number made.
+/// One version of a versioned thing. A version seldom changes, but it can be removed, and another made with its number.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldVersion {
     /// Its number, from 1.
@@ -32,8 +33,8 @@ pub struct HeldVersion {
 }
 
 impl HeldVersion {
-    /// Whether a run should see this after one that saw another. A lower one is mostly what is left where the highest
-    /// was removed; where it is younger, whatever makes them has begun to count anew.
+    /// Whether a run should see this version after one that saw `before`. A lower number is mostly what is left where
+    /// the highest was removed; where it is younger, whatever makes the versions has begun to count anew.
     fn is_news_after(&self, before: &Self) -> bool {
         let is_other = self.data != before.data;
         match self.number.cmp(&before.number) {
@@ -44,11 +45,11 @@ impl HeldVersion {
     }
 }
 
-/// How new each of [`References`] is: a number that grows with each change of it, in every place where it is watched.
-/// What is not there has none.
+/// The version of each of [`References`]: a number that grows with each change of it, in every place where it is
+/// watched. A thing that is not there has none.
 pub type Versions = BTreeMap<String, u64>;
 
-/// What was recorded, and how new it was.
+/// The references and versions that were recorded before.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Before<'r> {
     pub(super) references: &'r References,
@@ -56,8 +57,8 @@ pub(super) struct Before<'r> {
 }
 
 impl Before<'_> {
-    /// Whether a run should see what is there now, after one that saw this. What is older than this is no change: a
-    /// watch is behind the one that this was written by.
+    /// Whether a run should see what is there now, after one that saw what was recorded. An older version is no change:
+    /// this process's watch is then behind the one by which the record was written.
     pub(super) fn differs(&self, now: &References, versions: &Versions) -> bool {
         let is_other = |name: &String, held: &Held| match (self.references.get(name), held) {
             (Some(Held::Version(before)), Held::Version(now)) => now.is_news_after(before),
@@ -75,7 +76,8 @@ impl Before<'_> {
         known.is_some_and(|(before, now)| now < before)
     }
 
-    /// What is to be recorded: what is gone for the moment, or was seen as newer before, is remembered as it was.
+    /// The references to record: a thing that is gone for the moment, or was recorded in a newer version, is remembered
+    /// as it was.
     pub(super) fn remembered(&self, now: &References, versions: &Versions) -> References {
         let of = |(name, held): (&String, &Held)| {
             let known = self.references.get(name);
@@ -93,7 +95,7 @@ impl Before<'_> {
         now.iter().map(of).collect()
     }
 
-    /// How new that is.
+    /// The versions to record: of each reference the newer of what was recorded and what is there.
     pub(super) fn newest(&self, now: &References, versions: &Versions) -> Versions {
         let of = |name: &String| {
             let newest = self.versions.get(name).max(versions.get(name))?;

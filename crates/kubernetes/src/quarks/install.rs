@@ -28,7 +28,7 @@ pub(super) async fn installed(client: &Client) -> Result<Vec<Dialect>, CallError
 /// Applies the definitions of both kinds, and waits until they are served.
 ///
 /// # Errors
-/// If the API server does not take one, or does not serve it within 15 s.
+/// If the API server refuses a definition, or does not serve it within 15 s.
 pub async fn install(client: Client) -> Result<(), InstallError> {
     install::install(client, Dialect::ALL.map(definition)).await
 }

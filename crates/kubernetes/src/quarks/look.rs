@@ -70,7 +70,9 @@ impl Look {
         if said.is_some_and(|since: Option<Timestamp>| since.as_ref().is_none_or(is_none)) {
             self.state.record.schedule = None;
         }
-        let since = said.flatten().unwrap_or(now).min(now);
+        // The recorded time counts even if it is ahead of a clock that was set back: a time that was run for is not due
+        // again.
+        let since = said.flatten().filter(|since| !is_none(since)).unwrap_or(now);
         match times.next(since, now) {
             Ok(next) => {
                 let is_due = next <= now;

@@ -16,7 +16,8 @@ impl Controller {
     /// Checks that the end of a run was kept in the status. Under somebody else's definition an API server drops the
     /// members that it does not know, and the run would never be over; so ours is applied again, if that is configured.
     ///
-    /// # Errors If the end was not kept: then it is to be written again.
+    /// # Errors
+    /// If the end was not kept: then it is to be written again.
     pub(super) async fn reinstall_unless_kept(
         &self,
         key: &Key,

@@ -187,7 +187,7 @@ impl Controller {
     /// Makes a controller: asks the API server for its version and kinds, and opens the keys.
     ///
     /// # Errors
-    /// If the API server does not answer, or does not let us.
+    /// If the API server does not answer, refuses, or knows neither kind.
     pub async fn open(client: Client, settings: Settings) -> Result<Arc<Self>, QuarksError> {
         Self::open_by(Arc::new(SystemClock), client, settings).await
     }
@@ -195,7 +195,7 @@ impl Controller {
     /// As [`Self::open`], with `clock` as the machine's clock: it may be wrong.
     ///
     /// # Errors
-    /// As of [`Self::open`].
+    /// As for [`Self::open`].
     pub async fn open_by(
         clock: Arc<dyn Clock>,
         client: Client,

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use engine::trigger::{Decision, JobRecord, Outcome, REPLACED, Run, Step, Strategy, Wait};
+use engine::trigger::{
+    Concurrency, Decision, JobRecord, Outcome, REPLACED, Run, Step, Strategy, Wait,
+};
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use kube::api::{Api, Patch, PatchParams};
@@ -184,6 +186,9 @@ impl Controller {
             }
             look.faults.extend(unwritable(&resource, &decision.steps));
             if !look.faults.is_empty() {
+                // Decided as if the trigger waited: a run that it would replace, and that has no Job yet, is begun.
+                look.state.concurrency = Concurrency::Queue;
+                decision = look.decision(&time(now));
                 decision.steps.retain(|step| !takes(step));
                 look.fault = Some(look.faults.join("; "));
             }

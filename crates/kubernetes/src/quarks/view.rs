@@ -62,7 +62,7 @@ pub struct RunView {
     pub job: String,
     /// When it was recorded, RFC 3339; empty: nobody knows.
     pub started_at: String,
-    /// `None`: it goes on.
+    /// How it ended; `None`: it goes on.
     pub end: Option<RunEnd>,
 }
 
@@ -186,7 +186,7 @@ pub fn monitored_labels() -> [String; 2] {
 /// The names of a pod's containers, in the order in which they begin, without our own.
 pub fn containers(pod: &Pod) -> Vec<&str> {
     let spec = pod.spec.as_ref();
-    // No first container of a template has that directory: it is the one that brings the agent.
+    // No init container of a template mounts that directory: one that does brings the agent.
     let brings = |container: &Container| {
         container.volume_mounts.iter().flatten().any(|mount| mount.mount_path == DIRECTORY)
     };

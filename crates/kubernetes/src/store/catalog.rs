@@ -1,12 +1,13 @@
-//! The saved catalog: in a ConfigMap that everybody is told of. The secrets of dashboard clients in it are in a Secret alone.
+//! The saved catalog, in a ConfigMap that all replicas watch. The secrets of dashboard clients in it are only in a
+//! Secret.
 //!
 //! ```text
 //! Secret catalog-…     the whole of it, written first; only where it has secrets
 //! ConfigMap catalog-…  the same without them, and a word that is another after each save
 //! ```
 //!
-//! Whoever dies between the two has left a Secret that is newer than its ConfigMap: good for whoever reads it, and what
-//! differs from what brokers say is saved anew.
+//! A process that dies between the two writes leaves a Secret that is newer than its ConfigMap: readers can use it, and
+//! where it differs from what the brokers offer it is saved anew.
 
 use data_encoding::BASE64;
 use engine::ports::StoreError;
@@ -19,18 +20,18 @@ use super::secrets::unique;
 use crate::calls::{call, find, there, version_of};
 use crate::names;
 
-/// The largest catalog that is kept, as JSON: neither a ConfigMap nor a Secret holds more than 1 MiB.
+/// How many bytes of JSON a saved catalog has at most: neither a ConfigMap nor a Secret holds more than 1 MiB.
 const MAX_BYTES: usize = 1024 * 1024 - 4096;
 const TEXT: &str = "catalog.json";
-/// Changes with each save whose secrets are kept apart, for these alone may be new.
+/// The key of the word that changes with each save of a catalog with secrets: these alone may have changed.
 const REVISION: &str = "revision";
 
 /// A catalog as it was read or saved.
 pub(super) struct SavedCatalog<T> {
     pub(super) catalog: T,
-    /// Of its ConfigMap.
+    /// The `resourceVersion` of its ConfigMap.
     pub(super) version: u64,
-    /// It has a Secret.
+    /// Whether the catalog has a Secret.
     pub(super) has_secret: bool,
 }
 
@@ -39,7 +40,7 @@ impl RecordApi {
         names::catalog(&self.broker)
     }
 
-    /// What was saved last. Where its Secret was taken away, it is read without what that held.
+    /// Reads the saved catalog. Where its Secret was removed, it is read without the secrets.
     pub(super) async fn read_catalog(&self) -> Result<Option<SavedCatalog<Value>>, StoreError> {
         let name = self.catalog_name();
         let Some(kept) = find(self.config_maps().get(&name)).await? else { return Ok(None) };
@@ -57,7 +58,8 @@ impl RecordApi {
         let text = data.remove(TEXT).unwrap_or_default();
         let catalog = match whole {
             Some(whole) => whole,
-            // What a build before has kept there in clear is not taken: so the next answer is another, and saved over it.
+            // Secrets that an earlier release has kept there in clear are ignored: so the next catalog differs, and is
+            // saved over it.
             None => {
                 let mut open = serde_json::from_str(&text).map_err(unreadable)?;
                 without_secrets(&mut open);
@@ -81,7 +83,7 @@ impl RecordApi {
         Ok(whole)
     }
 
-    /// Saves it; `had_secret`: what was saved before may have one.
+    /// Saves a catalog; `had_secret`: the previous one may have a Secret.
     pub(super) async fn write_catalog(
         &self,
         catalog: &Value,
@@ -140,13 +142,13 @@ fn apply() -> PatchParams {
     PatchParams::apply(names::MANAGED_BY.1).force()
 }
 
-/// Takes the secrets of dashboard clients out, wherever they stand; whether there were any.
+/// Removes the secrets of dashboard clients, wherever they are; whether there were any.
 fn without_secrets(value: &mut Value) -> bool {
     match value {
         Value::Object(members) => {
             let client = members.get_mut("dashboard_client").and_then(Value::as_object_mut);
             let had = client.is_some_and(|client| client.remove("secret").is_some());
-            // Each of them, not only up to the first.
+            // All members are visited, not only up to the first with a secret.
             let within = members.values_mut().map(without_secrets).filter(|had| *had).count();
             had || within > 0
         }

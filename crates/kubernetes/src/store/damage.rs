@@ -1,7 +1,7 @@
-//! Records that cannot be read: of a release that knew more, or written to by hand.
+//! Damaged records, which cannot be read: a newer release has written them, or somebody by hand.
 //!
-//! Such a record is there all the same: it is listed, stands in the way of what it would stand in the way of, and
-//! can be discarded. Which one it is, and of which plan, is said by the spec of its resource.
+//! Such a record still exists: it is listed, blocks what it would block if it were readable, and can be discarded. Its
+//! key and its plan are taken from the spec of its resource.
 
 use engine::ports::StoreError;
 use engine::record::{Key, Lifecycle, Timestamp};
@@ -19,13 +19,13 @@ use crate::split::Places;
 #[derive(Debug)]
 pub(crate) struct Damage {
     pub(crate) why: String,
-    /// The resource does not say that its last operation has ended.
+    /// Whether an operation may be in progress: the resource does not say that the last one has ended.
     pub(crate) may_be_busy: bool,
 }
 
 impl Entry {
-    /// A record that cannot be read, as its resource says beside it. It is in nobody's hands: it counts as there, and
-    /// no operation of it is carried on. One that was let go is none of ours any more.
+    /// The entry of a record that cannot be read, by the rest of its resource. It counts as existing, and no operation
+    /// of it is carried on. If its finalizer was removed it is not ours any more.
     pub(super) fn damaged(key: Key, from: StandsIn, why: &Error, object: &DynamicObject) -> Self {
         let said = |at: &str| object.data.pointer(at).and_then(Value::as_str);
         let may_be_busy =
@@ -64,15 +64,15 @@ impl Entry {
 }
 
 impl RecordApi {
-    /// What stands in a resource; `None` if it holds no record of ours.
+    /// The entry in a resource; `None` if it holds no record of ours.
     ///
     /// # Errors
-    /// If its record cannot be read, and its spec does not say which that is.
+    /// If the record cannot be read, and the spec does not say whose it is.
     pub(super) fn entry(&self, object: &DynamicObject) -> Option<Result<Entry, Error>> {
         self.own(Entry::of_resource(object, || self.key_of(object)), &object.metadata)
     }
 
-    /// Of which record a resource is, by its spec, if its name agrees: anybody may have written to it.
+    /// The key of a resource's record, by its spec, if the name agrees: anybody may have written to it.
     fn key_of(&self, object: &DynamicObject) -> Option<Key> {
         let id = |name: &str| object.data["spec"][name].as_str();
         let instance = InstanceId::new(id("instanceID")?).ok()?;
@@ -81,7 +81,7 @@ impl RecordApi {
     }
 }
 
-/// Why nothing can be said of what an instance has: one of its resources does not say which record it is of.
+/// The error for the records of an instance where one of the resources does not say whose record it has.
 pub(super) fn nameless(kind: Kind, metadata: &ObjectMeta, why: &str) -> StoreError {
     let name = metadata.name.as_deref().unwrap_or_default();
     StoreError::Unreadable {

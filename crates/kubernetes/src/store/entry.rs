@@ -1,4 +1,4 @@
-//! A record as it stands in a resource: what a watch keeps of it, in few bytes.
+//! An entry: a record as its resource has it, kept by the watch in few bytes.
 
 use engine::ports::{Filter, StoreError};
 use engine::record::{Key, Lifecycle, Record, Timestamp};
@@ -14,50 +14,50 @@ use crate::names;
 use crate::resources::Since;
 use crate::split::{self, Places, Written};
 
-/// Under which key a ConfigMap has its tombstone.
+/// The key of a ConfigMap's data that holds a tombstone.
 pub(super) const TOMBSTONE_KEY: &str = "record";
 
 /// A record without its confidential parts.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) key: Key,
-    /// Of the resource: the record's version.
+    /// The `resourceVersion` of the resource, which is the record's version.
     pub(crate) version: u64,
-    /// Of the resource, which owns the Secret.
+    /// The uid of the resource, which owns the Secret.
     pub(crate) uid: String,
     pub(crate) from: StandsIn,
     /// [`Written`], as JSON.
     pub(crate) text: Box<str>,
     pub(crate) places: Places,
-    /// Of what it is.
+    /// The service and the plan of the record.
     pub(crate) plan: Option<(ServiceId, PlanId)>,
     pub(crate) busy: bool,
     pub(crate) lifecycle: Lifecycle,
     pub(crate) updated_at: Timestamp,
-    /// Of the operation in progress, or of the last one.
+    /// The action of the operation in progress, or of the last one.
     pub(crate) action: Action,
-    /// Somebody has asked for the resource to go.
+    /// Whether the resource is being deleted.
     pub(crate) deleting: bool,
-    /// The resource has our finalizer.
+    /// Whether the resource has our finalizer.
     pub(crate) held: bool,
     /// The finalizers that others have put on the resource: most have none.
     pub(crate) others: Box<[String]>,
-    /// Its record cannot be read.
+    /// What is wrong with the record, if it cannot be read.
     pub(crate) damage: Option<Box<Damage>>,
 }
 
-/// What an entry was read from.
+/// Where an entry was read from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StandsIn {
-    /// As it was first written: its Secret may not be there yet.
+    /// The annotation of the first write: the Secret may not exist yet.
     First,
     Resource,
     Tombstone,
 }
 
 impl Entry {
-    /// Of a resource; `None` if it holds no record of ours. One that cannot be read is damaged if it is known, by
-    /// `key`, which it is; else an error.
+    /// Reads the entry of a resource; `None` if it holds no record of ours. If the record cannot be read, the entry is
+    /// a damaged one where `key` tells its key, otherwise an error.
     pub(super) fn of_resource(
         object: &DynamicObject,
         key: impl FnOnce() -> Option<Key>,
@@ -76,7 +76,7 @@ impl Entry {
         })
     }
 
-    /// As the resource says that it stands in.
+    /// Completes the entry by the metadata of its resource.
     pub(super) fn of(self, metadata: &ObjectMeta) -> Self {
         let all = metadata.finalizers.iter().flatten();
         let ours = |finalizer: &&String| *finalizer == names::FINALIZER;
@@ -90,7 +90,8 @@ impl Entry {
         }
     }
 
-    /// Of a tombstone; `None` if it is none. One that cannot be read is damaged if it is known which it is.
+    /// Reads the entry of a tombstone; `None` if it is none. If the record cannot be read, the entry is a damaged one
+    /// where its key is known, otherwise an error.
     pub(super) fn of_tombstone(object: &ConfigMap, key: Option<&Key>) -> Option<Result<Self, Why>> {
         let text = object.data.as_ref()?.get(TOMBSTONE_KEY)?;
         let entry = Self::read(text, StandsIn::Tombstone);
@@ -116,7 +117,7 @@ impl Entry {
         Ok(Self::new(&record, places, text.into(), from))
     }
 
-    /// Of a record, wherever it stands: see [`Self::of`].
+    /// The entry of a record, without the metadata of a resource: see [`Self::of`].
     pub(super) fn new(record: &Record, places: Places, text: Box<str>, from: StandsIn) -> Self {
         Self {
             key: record.key.clone(),
@@ -137,7 +138,7 @@ impl Entry {
         }
     }
 
-    /// Whether a list with this filter has it.
+    /// Whether a list with this filter includes the entry.
     pub(super) fn passes(&self, filter: Filter) -> bool {
         match filter {
             Filter::All => true,
@@ -147,20 +148,20 @@ impl Entry {
         }
     }
 
-    /// Somebody deleted the resource, and what it stands for is there: it is to be removed, as by a platform's delete,
-    /// which does not wait for what is being made.
+    /// Whether somebody deleted the resource while its instance or binding still exists: it is to be removed, as by a
+    /// platform's delete, which does not wait for it to be made.
     pub(super) fn is_unwanted(&self) -> bool {
         let waits = self.busy && !matches!(self.action, Action::Provision | Action::Bind);
         !self.is_tombstone() && self.is_live() && self.deleting && !waits
     }
 
-    /// Of what a watch says that it is gone: our finalizer holds it, so it has lost its labels. Of what is being deleted
-    /// that is not said: it goes with the finalizer, in one step.
+    /// Whether a resource that a watch reported as gone has only lost its labels: our finalizer still holds it. This is
+    /// not said of a resource that is being deleted: it goes with its finalizer, in one step.
     pub(super) fn is_out_of_sight(&self) -> bool {
         !self.is_tombstone() && self.held && !self.deleting
     }
 
-    /// Since when its conditions are as they are, if that was written.
+    /// Since when the conditions are as they are, if that was written.
     pub(super) fn since(&self) -> Option<Since> {
         #[derive(serde::Deserialize)]
         struct Only {

@@ -1,6 +1,6 @@
-//! Records as resources.
+//! The store of records: service instances and bindings kept as Kubernetes resources.
 //!
-//! A read asks the API server: it sees every write that any replica was told of. Lists of everything come
+//! A read asks the API server: it sees every write whose success any replica was told of. Lists of all records come
 //! from a watch, to which this process's own writes are added at once.
 
 mod burial;
@@ -40,7 +40,7 @@ use crate::calls::call;
 use crate::names;
 use crate::resources::Kind;
 
-/// So many records of a page are read at a time.
+/// How many records of a page are read at a time.
 const AT_ONCE: usize = 8;
 
 /// Where a store keeps its records.
@@ -48,7 +48,7 @@ const AT_ONCE: usize = 8;
 pub struct StoreSettings {
     /// The namespace of all resources.
     pub namespace: String,
-    /// The broker: several may share a namespace.
+    /// The name of the broker: several may share a namespace.
     pub broker: String,
 }
 
@@ -58,30 +58,30 @@ pub struct StoreSettings {
 pub struct KubernetesStore {
     api: Arc<RecordApi>,
     known: Arc<KnownRecords>,
-    /// Whether the catalog that was read or saved last has a Secret.
+    /// Whether the last catalog that was read or saved has a Secret.
     has_secret_catalog: AtomicBool,
-    /// Ends the watches with the store.
+    /// The tasks of the watches, which end with the store.
     _watches: tokio::task::JoinSet<()>,
 }
 
-/// What was heard of a record that another process wrote.
+/// News of a record that another process wrote.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordChange {
-    /// Which.
+    /// The key of the record.
     pub key: Key,
-    /// It has an operation in progress.
+    /// Whether an operation on the record is in progress.
     pub busy: bool,
-    /// What it stands for is gone: it is to be [buried](KubernetesStore::bury).
+    /// Whether the instance or binding is gone, so that the record is to be [buried](KubernetesStore::bury).
     pub gone: bool,
-    /// Somebody deleted the resource, and what it stands for is there.
+    /// Whether somebody deleted the resource while its instance or binding still exists.
     pub unwanted: bool,
 }
 
-/// Records at the API server: what every call needs.
+/// Access to records at the API server: what every call needs.
 pub(crate) struct RecordApi {
     client: Client,
     settings: StoreSettings,
-    /// The value of the label of the broker.
+    /// The value of the broker label.
     broker: String,
     secrets: Secrets,
 }
@@ -99,7 +99,7 @@ impl RecordApi {
         names::resource(&self.settings.broker, key)
     }
 
-    /// What every resource of a record is labelled with.
+    /// The labels of every resource of a record.
     fn labels(&self, key: &Key) -> Value {
         let instance = Key::Instance(key.instance().clone());
         json!({
@@ -109,7 +109,7 @@ impl RecordApi {
         })
     }
 
-    /// Selects the resources of this broker.
+    /// The label selector for the resources of this broker.
     fn selector(&self) -> String {
         format!("{}={}", names::BROKER, self.broker)
     }
@@ -119,7 +119,7 @@ impl KubernetesStore {
     /// Opens the records of a broker: reads all of them once, and watches them from then on.
     ///
     /// # Errors
-    /// If the API server does not answer, or does not know our kinds.
+    /// If the API server does not answer, or does not serve our kinds.
     pub async fn open(client: Client, settings: StoreSettings) -> Result<Self, StoreError> {
         let broker = names::broker_label(&settings.broker);
         let api = Arc::new(RecordApi { client, settings, broker, secrets: Secrets::default() });
@@ -133,14 +133,14 @@ impl KubernetesStore {
         Ok(Self { api, known, has_secret_catalog: AtomicBool::new(false), _watches: watches })
     }
 
-    /// What there is, and what the watch brings from now on; to be taken once, and then from again and again,
-    /// for it waits in memory.
+    /// A channel with all known records, and then with the news that the watch brings. To be taken once, and emptied
+    /// regularly, because it buffers in memory.
     pub fn changes(&self) -> Option<mpsc::UnboundedReceiver<RecordChange>> {
         self.known.listen()
     }
 
-    /// Every record that asks for something, as a watch that begins would bring it: for a process that
-    /// begins to carry operations out.
+    /// Every record with something to do, as a new watch would bring it: for a process that begins to carry operations
+    /// out.
     pub fn outstanding(&self) -> Vec<RecordChange> {
         self.known.changes().into_iter().filter(|it| it.busy || it.gone || it.unwanted).collect()
     }
@@ -150,7 +150,7 @@ impl KubernetesStore {
         &self.api.settings.namespace
     }
 
-    /// The name, the uid and the namespace of a record's resource, if it is known to be there.
+    /// The name, the uid and the namespace of a record's resource, if it is known to exist.
     pub(crate) fn resource(&self, key: &Key) -> Option<(String, String, String)> {
         let entry = self.known.get(key).filter(|entry| !entry.is_tombstone())?;
         let namespace = self.api.settings.namespace.clone();
@@ -161,8 +161,8 @@ impl KubernetesStore {
         Api::namespaced(self.api.client.clone(), &self.api.settings.namespace)
     }
 
-    /// Whether there is any resource of this broker, as the API server has it now, but for those that wait for the
-    /// finalizers of others alone; tombstones are not asked for.
+    /// Whether the API server has any resource of this broker, except those that only wait for other controllers'
+    /// finalizers. Tombstones do not count.
     ///
     /// # Errors
     /// If the API server does not answer.
@@ -185,7 +185,8 @@ impl KubernetesStore {
         self.known.page(query)
     }
 
-    /// A page of what an instance has, as the API server has it now. If that need not be in order, it is any of it.
+    /// A page of the records of an instance, as the API server has them now. Unless `is_ordered`, it may be any of
+    /// them.
     async fn of_instance(
         &self,
         instance: &InstanceId,
@@ -197,7 +198,7 @@ impl KubernetesStore {
                 self.known.take_list(instance, query.kind, entries, version);
                 Ok(self.page(query))
             }
-            // What is known beside it may be old.
+            // Other known records may be outdated.
             Listed::Enough(mut entries) => {
                 for entry in &entries {
                     self.known.hear(Arc::clone(entry), Source::Event);
@@ -210,7 +211,8 @@ impl KubernetesStore {
         }
     }
 
-    /// These with all that is confidential of them, without those that are gone, or not as the filter has them any more.
+    /// The records of a page with their confidential parts, without those that are gone, or do not pass the filter any
+    /// more.
     async fn whole(
         &self,
         page: Vec<Arc<Entry>>,
@@ -220,7 +222,7 @@ impl KubernetesStore {
             match self.api.whole(&entry).await {
                 Ok(Some(whole)) => Ok(Some(whole).filter(|it| filter.has(&it.record)).map(Ok)),
                 Ok(None) => {
-                    // Of a tombstone no list tells that, and the watch may be late.
+                    // No list tells that a tombstone is gone, and the watch may be late.
                     self.known.forget(&entry);
                     Ok(None)
                 }
@@ -246,7 +248,7 @@ impl Store for KubernetesStore {
         let Some(entry) = self.api.find(key).await? else {
             return Ok(None);
         };
-        // What it brings before the watch does is news all the same.
+        // What a read brings before the watch does is news, too.
         self.known.hear(Arc::clone(&entry), Source::Event);
         self.api.whole(&entry).await
     }
@@ -277,7 +279,7 @@ impl Store for KubernetesStore {
         record: Arc<Record>,
         expected: Option<&Version>,
     ) -> Result<Version, StoreError> {
-        // In a task of its own: who lets go of it must not leave it half done.
+        // In a task of its own: a caller that drops the future must not leave the write half done.
         let (api, known) = (Arc::clone(&self.api), Arc::clone(&self.known));
         let expected = expected.cloned();
         let written = tokio::spawn(async move { api.write(&known, &record, expected).await });
@@ -297,7 +299,7 @@ impl Store for KubernetesStore {
         let mut is_ordered = query.after.is_some();
         loop {
             let page = match &query.instance {
-                // What an instance has decides what becomes of it: asked anew.
+                // What happens to an instance depends on its records: they are read anew.
                 Some(instance) => self.of_instance(instance, &rest, is_ordered).await?,
                 None => self.page(&rest),
             };
@@ -308,9 +310,9 @@ impl Store for KubernetesStore {
             if are_all || rest.limit == 0 {
                 return Ok(records);
             }
-            // Some went meanwhile: others may have their place.
+            // Some records went meanwhile: others may take their place.
             match query.instance.is_some() && !is_ordered {
-                // Behind any of them may be none of those.
+                // In an unordered page there may be further records before any of these.
                 true => (records, rest.limit, is_ordered) = (Vec::new(), query.limit, true),
                 false => rest.after = last,
             }
@@ -323,7 +325,7 @@ impl Store for KubernetesStore {
             Ok(None) => return Err(StoreError::Conflict),
             Err(StoreError::Unreadable { .. }) => {
                 self.api.discard_unread(key).await?;
-                // What was known before it was damaged.
+                // What was known of the record before it was damaged.
                 self.known.get(key).iter().for_each(|entry| self.known.forget(entry));
                 return Ok(());
             }

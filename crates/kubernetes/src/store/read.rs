@@ -1,4 +1,4 @@
-//! One record, as the API server has it now.
+//! Reads records as the API server has them now.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,13 +19,13 @@ use crate::resources::Kind;
 use crate::split::{self, Parts, Written};
 use crate::text::Text;
 
-/// A resource is made before its Secret, which it owns: so long a reader waits for the other half. Then its
-/// writer was ended in between, and nobody was told that there is such a record.
+/// How long a reader waits for the Secret of a new record: the resource, which owns it, is made first. After that the
+/// writer has died in between, and nobody was told that there is such a record.
 pub(super) const HALF_MADE: Duration = Duration::from_secs(3);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 impl RecordApi {
-    /// What stands in the resource of a record, or in its tombstone.
+    /// The entry in the resource of a record, or in its tombstone.
     pub(super) async fn find(&self, key: &Key) -> Result<Option<Arc<Entry>>, StoreError> {
         let Some(found) = find(self.resources(Kind::of(key)).get(&self.name(key))).await? else {
             return self.tombstone(key).await;
@@ -34,14 +34,14 @@ impl RecordApi {
         if self.is_labelled(key, &found.metadata) {
             return Ok(Some(Arc::new(entry)));
         }
-        // Whoever watches goes on trying. What was written meanwhile is in what it is by then.
+        // The watch goes on trying. The answer has what was written meanwhile.
         match self.put_labels_back(key, &entry.uid).await {
             Ok(Some(labelled)) => Ok(Some(Arc::new(Self::entry_of(key, &labelled)?))),
             Ok(None) | Err(_) => Ok(Some(Arc::new(entry))),
         }
     }
 
-    /// The record in the resource that has its name.
+    /// The entry in a resource with the name of this record.
     pub(super) fn entry_of(key: &Key, found: &DynamicObject) -> Result<Entry, StoreError> {
         match Entry::of_resource(found, || Some(key.clone())) {
             Some(Ok(entry)) if entry.key == *key => Ok(entry),
@@ -51,8 +51,8 @@ impl RecordApi {
         }
     }
 
-    /// What a resource or a tombstone is read as, if the record in it is of its name. Another is a copy that somebody
-    /// made: what is done to that must not be done to the record.
+    /// The entry of a resource or tombstone, if that has the name of the record in it. Otherwise it is a copy that
+    /// somebody made: what is done to the copy must not be done to the record.
     pub(super) fn own(
         &self,
         read: Option<Result<Entry, serde_json::Error>>,
@@ -65,7 +65,7 @@ impl RecordApi {
         }
     }
 
-    /// Whether lists and watches see it.
+    /// Whether a resource has the labels by which lists and watches find it.
     pub(super) fn is_labelled(&self, key: &Key, metadata: &ObjectMeta) -> bool {
         let labels = self.labels(key);
         let has = |label: &&str| {
@@ -75,8 +75,8 @@ impl RecordApi {
         [names::BROKER, names::INSTANCE].iter().all(has)
     }
 
-    /// Labels a resource that somebody has taken the labels of: neither a list nor a watch has it without.
-    /// As it is then; `None`: it is gone.
+    /// Labels a resource again whose labels somebody removed: lists and watches do not find it without. Returns the
+    /// resource after that; `None` if it is gone.
     pub(super) async fn put_labels_back(
         &self,
         key: &Key,
@@ -89,7 +89,7 @@ impl RecordApi {
         let resources = self.resources(Kind::of(key));
         let name = self.name(key);
         match call(resources.patch(&name, &PatchParams::default(), &patch)).await {
-            // Or another has its name.
+            // Or another resource has its name.
             Err(CallError::NotFound | CallError::Conflict) => Ok(None),
             Ok(labelled) => {
                 tracing::warn!(record = %key, "the labels of its resource were put back");
@@ -102,7 +102,7 @@ impl RecordApi {
         }
     }
 
-    /// What is left of a record that is gone.
+    /// The tombstone of a record that is gone.
     pub(super) async fn tombstone(&self, key: &Key) -> Result<Option<Arc<Entry>>, StoreError> {
         let Some(found) = find(self.config_maps().get(&self.name(key))).await? else {
             return Ok(None);
@@ -117,11 +117,11 @@ impl RecordApi {
         }
     }
 
-    /// A record with its confidential parts; `None` if it went in the meantime, or was never wholly made. Only one that was
-    /// just made is waited for.
+    /// A record with its confidential parts; `None` if it went in the meantime, or was never completely made. It waits
+    /// only for a record that was just made.
     ///
     /// # Errors
-    /// Also if it cannot be read, as where its Secret was taken away.
+    /// Also if the record cannot be read, for example because its Secret was removed.
     pub(super) async fn whole(&self, entry: &Entry) -> Result<Option<Stored>, StoreError> {
         if let Some(damage) = &entry.damage {
             return Err(unreadable(&entry.key, &damage.why));
@@ -129,11 +129,11 @@ impl RecordApi {
         let name = self.name(&entry.key);
         let begun = tokio::time::Instant::now();
         let parts = loop {
-            // Before the look: what was kept by then is seen by it.
+            // Taken before the read, which sees everything that was kept by then.
             let late = begun.elapsed() > HALF_MADE;
             match self.parts(&name, &entry.places).await? {
                 Some(parts) => break parts,
-                // Read it all again: parts go when the resource says that they are not needed.
+                // Everything is read again: parts are removed when the resource does not need them any more.
                 None => match self.find(&entry.key).await? {
                     Some(now) if now.version == entry.version => {}
                     Some(now) => return Box::pin(self.whole(&now)).await,
@@ -141,14 +141,14 @@ impl RecordApi {
                 },
             }
             if entry.from != StandsIn::First {
-                // They were in its Secret before the resource named them.
+                // The parts were in the Secret before the resource named them.
                 let why = format!("Secret {name} lacks what the resource says is in it");
                 return Err(unreadable(&entry.key, &why));
             }
             if late {
                 tracing::warn!(record = %entry.key, "it was only half made, and is removed");
                 match self.let_go(entry).await {
-                    // Somebody else removes it, or its writer was only slow: looked at again.
+                    // Somebody else removes the resource, or its writer was only slow: it is read again.
                     Err(StoreError::Conflict) => {}
                     gone => return gone.map(|()| None),
                 }
@@ -167,12 +167,12 @@ impl RecordApi {
         Ok(Some(Stored { record: Arc::new(record), version }))
     }
 
-    /// What an instance has, as the API server has it: in order all of it, else up to as much as a query asks for. It is
-    /// listed in pages, of which each resource is read alone: an instance may have thousands of bindings. Tombstones are
-    /// left to the watch.
+    /// The records of an instance, as the API server has them: all of them if `is_ordered`, otherwise up to as many as
+    /// the query asks for. They are listed in pages, and each resource is parsed alone: an instance may have thousands
+    /// of bindings. Tombstones are left to the watch.
     ///
     /// # Errors
-    /// Also if nobody can say which record one of them is of.
+    /// Also if it is not known whose record one of the resources has.
     pub(super) async fn of_instance(
         &self,
         instance: &InstanceId,
@@ -207,7 +207,7 @@ impl RecordApi {
         }
     }
 
-    /// What stands in a resource of a list; `None` if it holds no record of ours.
+    /// The entry in a listed resource; `None` if it holds no record of ours.
     fn listed(&self, kind: Kind, text: &Text<DynamicObject>) -> Result<Option<Entry>, StoreError> {
         let object = text.gist().ok_or_else(|| nameless(kind, text.meta(), "it cannot be read"))?;
         let entry = self.entry(&object).transpose();
@@ -215,11 +215,11 @@ impl RecordApi {
     }
 }
 
-/// What an instance has.
+/// The listed records of an instance.
 pub(super) enum Listed {
-    /// All of it, in this version.
+    /// All records, in this version of the list.
     All { entries: Vec<Arc<Entry>>, version: u64 },
-    /// As much as was asked for; there may be more.
+    /// As many records as were asked for; there may be more.
     Enough(Vec<Arc<Entry>>),
 }
 

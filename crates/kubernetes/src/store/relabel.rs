@@ -1,7 +1,7 @@
-//! Resources that have lost the labels by which lists and watches find them: labelled again, a task for each.
+//! Puts labels back on resources that have lost those by which lists and watches find them, in a task for each.
 //!
-//! Whoever may edit them can take the labels away as often as they like: so there is one task for each record, however much is
-//! heard of it, which keeps no more than its name, and gives up after a while.
+//! Users who may edit resources can remove the labels as often as they like: so there is one task for each record,
+//! however many events come, which keeps only the uid and the version of the resource, and gives up after a while.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry as Slot;
@@ -14,13 +14,13 @@ use super::RecordApi;
 use super::entry::Entry;
 use super::known::{KnownRecords, Watched};
 
-/// How often it is tried, until the next is heard of it.
+/// How often labelling is tried, until the next event of the resource.
 const TRIES: u32 = 10;
-/// The first pause, which is doubled with each try, and the longest.
+/// The first pause, which is doubled with each try, and the longest one.
 const FIRST: Duration = Duration::from_millis(200);
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// Those that are labelled now, as they were seen last.
+/// The resources that are being labelled, as they were last seen.
 #[derive(Default)]
 pub(super) struct Relabelling(Mutex<BTreeMap<Key, Seen>>);
 
@@ -36,7 +36,7 @@ impl Relabelling {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that one is out of sight. Whether a task is to be begun for it: there is none yet.
+    /// Notes a resource without labels. Returns whether a task is to be started for it: there is none yet.
     fn note(&self, key: &Key, seen: Seen) -> bool {
         match self.lock().entry(key.clone()) {
             Slot::Occupied(mut under_way) => {
@@ -50,7 +50,8 @@ impl Relabelling {
         }
     }
 
-    /// A resource is done with as it was seen. What was seen of the same record meanwhile is next.
+    /// Ends the work on a resource as it was seen. Returns the next sight of the same record, if there was one
+    /// meanwhile.
     fn done(&self, key: &Key, was: &Seen) -> Option<Seen> {
         let mut all = self.lock();
         let next = all.get(key).filter(|seen| *seen != was).cloned();
@@ -60,7 +61,7 @@ impl Relabelling {
         next
     }
 
-    /// Labels a resource again until it has what lists and watches ask for, is gone, or was tried often enough.
+    /// Labels a resource again until it has the labels, is gone, or was tried often enough.
     pub(super) fn keep(
         self: &Arc<Self>,
         api: &Arc<RecordApi>,
@@ -99,7 +100,7 @@ async fn label(api: &RecordApi, known: &KnownRecords, watched: Watched, key: &Ke
     );
 }
 
-/// One after each try.
+/// The pauses, one after each try.
 fn pauses() -> impl Iterator<Item = Duration> {
     (0..TRIES).map(|tries| (FIRST * 2_u32.pow(tries)).min(LONGEST))
 }

@@ -1,9 +1,9 @@
 //! The confidential parts of records: each under a key of its own in the Secret of its record.
 //!
-//! A key is written once, under a name that nobody else gives, and what a resource says decides which is
-//! in force. So two writers at once do not disturb each other, and a write that came too late leaves
-//! nothing but a key that nobody reads, which the next write of the same process removes. What was kept for a write that
-//! was refused or not answered is taken up by the next try: however often that is, there is one copy.
+//! A key is written once, under a random name, and the resource says which keys are in force. So two writers at once do
+//! not disturb each other, and a write that came too late leaves only a key that nobody reads, which the next write of
+//! the same process removes. Parts that were kept for a write that was refused or not answered are reused by the next
+//! try: however often that happens, there is one copy.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,24 +22,24 @@ use super::RecordApi;
 use crate::calls::{CallError, call, find, only};
 use crate::split::Places;
 
-/// How much is kept in memory.
+/// How many bytes of parts are cached in memory.
 const CACHE_BYTES: u64 = 4 * 1024 * 1024;
-/// What an entry costs beside its content.
+/// How many bytes a cache entry takes beside its content.
 const ENTRY_BYTES: u64 = 200;
 
-/// What this process knows of Secrets.
+/// What this process knows of the Secrets of records.
 pub(super) struct Secrets {
-    /// By Secret and key: contents do not change.
+    /// The cached parts, by Secret and key: their contents do not change.
     recent: Cache<(String, String), Recent, Weight>,
     /// Keys that nobody reads any more, by Secret.
     spent: Mutex<HashMap<String, Vec<String>>>,
-    /// What was kept for writes of resources that came to nothing, as far as is known, by Secret.
+    /// Parts kept for writes of resources that failed, as far as is known, by Secret.
     left: Mutex<HashMap<String, Vec<Left>>>,
-    /// Secrets and keys that are being written: not to be taken for kept before that is so.
+    /// Secrets and keys that are being written: readers wait for them.
     coming: watch::Sender<HashSet<(String, String)>>,
 }
 
-/// Parts that are being written to a Secret, and the right to say that they were.
+/// Parts that are being written to a Secret; readers wait for them until this is dropped.
 pub(super) struct Coming<'s> {
     secrets: &'s Secrets,
     secret: String,
@@ -47,7 +47,7 @@ pub(super) struct Coming<'s> {
 }
 
 impl Coming<'_> {
-    /// They are kept, and need not be read.
+    /// Caches the parts, which have been written and need not be read.
     pub(super) fn kept(self) {
         for (place, part) in &self.parts {
             let text = serde_json::to_vec(&**part).unwrap_or_default();
@@ -66,24 +66,25 @@ impl Drop for Coming<'_> {
     }
 }
 
-/// What was kept for a write of a resource that came to nothing, as far as is known.
+/// Parts kept for a write of a resource that failed, as far as is known.
 #[derive(PartialEq)]
 struct Left {
-    /// The version that the resource was to be of. While it is, a write that names these may take effect yet: nobody knows
-    /// which of those that named them was refused, and which was only not answered.
+    /// The version that the resource had to have. As long as it has it, a write that names these parts may still take
+    /// effect: it is not known which of those writes were refused, and which were only not answered.
     version: u64,
     places: Places,
 }
 
-/// A part that is remembered.
+/// A cached part.
 #[derive(Clone)]
 struct Recent {
     part: Arc<Map<String, Value>>,
-    /// What it takes in memory, in bytes: a small map takes a hundred times its text.
+    /// How many bytes the part takes in memory: a small map takes a hundred times its text.
     weight: usize,
 }
 
-/// Asked for at each insertion and each eviction, under a lock: so each part is weighed before.
+/// The weights of cached parts. They are asked for at each insertion and eviction, under a lock: so each part is
+/// weighed before.
 #[derive(Clone)]
 struct Weight;
 
@@ -107,13 +108,13 @@ impl Secrets {
         self.spent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A part, which is not to be read again; its text, for its weight.
+    /// Caches a part; its text is needed for its weight.
     fn remember(&self, secret: &str, place: String, part: Arc<Map<String, Value>>, text: &[u8]) {
         let recent = Recent { part, weight: weigh(text) };
         self.recent.insert((secret.to_owned(), place), recent);
     }
 
-    /// Nobody reads these any more.
+    /// Notes keys that nobody reads any more.
     pub(super) fn spend(&self, secret: &str, places: impl IntoIterator<Item = String>) {
         let keys: Vec<String> = places.into_iter().collect();
         if !keys.is_empty() {
@@ -125,8 +126,8 @@ impl Secrets {
         self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A write of a resource of this version came to nothing, as far as is known, that was to name some of these, and not to
-    /// name others any more.
+    /// Notes that a write of a resource of this version failed, as far as is known; `places` are the parts that it was
+    /// to name, and those that it was not to name any more.
     pub(super) fn leave<const N: usize>(&self, secret: &str, version: u64, places: [Places; N]) {
         let mut all = self.lock_left();
         let known = all.entry(secret.to_owned()).or_default();
@@ -138,15 +139,15 @@ impl Secrets {
         }
     }
 
-    /// What was kept for other writes of a resource of this version, and may be named by another.
+    /// The parts kept for failed writes of a resource of this version, which the next write may reuse.
     pub(super) fn left(&self, secret: &str, version: u64) -> Vec<Places> {
         let left = self.lock_left();
         let left = left.get(secret).into_iter().flatten().filter(|it| it.version == version);
         left.map(|it| it.places.clone()).collect()
     }
 
-    /// A resource of this version, which names these, is about to be written, and to name those. What was left for writes of
-    /// older ones is spent, but for what is named: no such write can take effect any more.
+    /// Prepares a write of a resource of this version that names the parts `before`, and is to name `next`. Parts left
+    /// by writes of older versions are spent, unless they are named: no such write can take effect any more.
     pub(super) fn clear_left(&self, secret: &str, version: u64, before: &Places, next: &Places) {
         let mut all = self.lock_left();
         let Some(left) = all.get_mut(secret) else { return };
@@ -166,25 +167,25 @@ impl Secrets {
         self.spend(secret, spent);
     }
 
-    /// Parts that are about to be written. A watch may bring the resource before that: whoever wants them then
-    /// waits, and asks nobody.
+    /// Announces parts that are about to be written. A watch may bring the resource before that: readers of the parts
+    /// then wait instead of asking the API server.
     pub(super) fn expect(&self, secret: &str, fresh: &Fresh) -> Coming<'_> {
         let places = fresh.iter().map(|(place, _)| (secret.to_owned(), place.clone()));
         self.coming.send_modify(|coming| coming.extend(places));
         Coming { secrets: self, secret: secret.to_owned(), parts: fresh.clone() }
     }
 
-    /// The Secret is gone, or about to go.
+    /// Forgets a Secret that is gone, or about to go.
     pub(super) fn forget(&self, secret: &str) {
         self.lock().remove(secret);
         self.lock_left().remove(secret);
     }
 }
 
-/// Parts that are to be written: the key and the content.
+/// Parts to be written: the key and the content of each.
 pub(super) type Fresh = Vec<(String, Arc<Map<String, Value>>)>;
 
-/// See [`crate::names::random_word`].
+/// A random word: see [`crate::names::random_word`].
 pub(super) fn unique() -> Result<String, StoreError> {
     let word = crate::names::random_word();
     word.ok_or_else(|| StoreError::Unavailable("no random numbers to be had".to_owned()))
@@ -195,7 +196,7 @@ impl RecordApi {
         Api::namespaced(self.client.clone(), &self.settings.namespace)
     }
 
-    /// A part of a record.
+    /// Reads a part of a record; `None` if it is not in the Secret.
     pub(super) async fn part(
         &self,
         secret: &str,
@@ -208,7 +209,7 @@ impl RecordApi {
             return Ok(Some(recent.part));
         }
         let Some(found) = find(self.secrets().get(secret)).await? else { return Ok(None) };
-        // What is too large for the cache is read again and again.
+        // A part that is too large for the cache is read each time.
         let mut wanted = None;
         for (other, ByteString(bytes)) in found.data.unwrap_or_default() {
             let Ok(part) = serde_json::from_slice(&bytes).map(Arc::new) else { continue };
@@ -220,7 +221,7 @@ impl RecordApi {
         Ok(wanted)
     }
 
-    /// Both parts of a record; `None` if one of them is not there.
+    /// Both parts of a record; `None` if one of them is missing.
     pub(super) async fn parts(
         &self,
         secret: &str,
@@ -231,8 +232,8 @@ impl RecordApi {
         Ok(order.zip(rest).map(|(order, rest)| [order, rest]))
     }
 
-    /// Adds parts to the Secret of a resource, and removes those that are spent; `in_use` is what the resource names before
-    /// and after the write, and `None` where there is no Secret yet.
+    /// Adds parts to the Secret of a resource, and removes those that are spent. `in_use` are the parts that the
+    /// resource names before and after the write; `None` where there is no Secret yet.
     pub(super) async fn keep(
         &self,
         secret: &str,
@@ -254,7 +255,7 @@ impl RecordApi {
         spent.retain(|place| in_use.iter().all(|used| !used.names(place)));
         data.extend(spent.iter().map(|place| (place.clone(), Value::Null)));
         match self.add(secret, &data).await {
-            // It had nothing confidential until now.
+            // The record had no confidential parts until now.
             Err(CallError::NotFound) => {
                 data.retain(|_, content| !content.is_null());
                 self.make_secret(secret, &data, labels, owner).await
@@ -267,8 +268,8 @@ impl RecordApi {
         }
     }
 
-    /// What is in the Secret of a record and not in force, to be removed: writers that were killed have left it, or others
-    /// are about to put it in force.
+    /// The parts in the Secret of a record that are not in force, as a patch that removes them: writers that were
+    /// killed have left them, or others are about to put them in force.
     pub(super) async fn strays(
         &self,
         secret: &str,
@@ -313,7 +314,7 @@ impl RecordApi {
             // Another writer of the same record made it first.
             return self.add(secret, data).await;
         }
-        // It belonged to a resource of the same name that is gone, and is about to go by itself.
+        // The Secret belonged to a former resource of the same name, and is about to be collected.
         if let Some(found) = found {
             match call(self.secrets().delete(secret, &only(found.metadata.uid, None))).await {
                 Ok(_) | Err(CallError::NotFound | CallError::Conflict) => {}

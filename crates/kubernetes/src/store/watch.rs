@@ -1,4 +1,4 @@
-//! Follows what is kept of records, and tells [`KnownRecords`].
+//! Watches the resources and tombstones of records for [`KnownRecords`].
 
 use std::sync::Arc;
 
@@ -18,11 +18,11 @@ use crate::resources::Kind;
 
 /// The value of the label [`names::KEEPS`] of a tombstone.
 pub(super) const TOMBSTONE: &str = "tombstone";
-/// How many objects come in one page: what is in memory at once, beside what is kept. A record without its confidential
-/// parts may have 192 KiB, and a page is there twice while it is read.
+/// How many objects are listed at a time: a page is in memory beside the known records. A record without its
+/// confidential parts may have 192 KiB, and a page is in memory twice while it is read.
 pub(super) const PAGE: u32 = 100;
 
-/// Follows one kind for ever. To be spawned; ends when it is dropped.
+/// Watches one kind for ever. To be spawned; ends when it is dropped.
 pub(super) async fn follow(api: Arc<RecordApi>, known: Arc<KnownRecords>, watched: Watched) {
     let selector = api.selector();
     let config = |selector: &str| watching().labels(selector).page_size(PAGE);
@@ -115,7 +115,7 @@ fn kind_of(watched: Watched) -> Kind {
     }
 }
 
-/// Labels what has lost its labels while nobody watched: no list has it.
+/// Labels resources again that lost their labels while nobody watched: no list has them.
 async fn look_out_of_sight(
     api: Arc<RecordApi>,
     known: Arc<KnownRecords>,
@@ -140,7 +140,7 @@ async fn look_out_of_sight(
     }
 }
 
-/// Names a resource that has a record that cannot be read, and what can be done.
+/// Logs that the record of a resource cannot be read, and what can be done.
 fn complain(watched: Watched, object: &impl ResourceExt, why: &str) {
     let (name, namespace) = (object.name_any(), object.namespace().unwrap_or_default());
     tracing::error!(

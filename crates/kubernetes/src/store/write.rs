@@ -1,4 +1,4 @@
-//! One step of an operation, as one write to a resource that is still of the expected version.
+//! Writes records: each step of an operation is one write to a resource that still has the expected version.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,16 +18,16 @@ use crate::resources::{self, Kind, Since};
 use crate::split::{self, Parts, Places, Written};
 use crate::waking;
 
-/// What of a record may be confidential, in bytes: its Secret holds it twice for a moment, and a Secret holds
-/// 1 MiB.
+/// How many bytes the confidential parts of a record may have: its Secret holds them twice for a moment, and a Secret
+/// holds 1 MiB.
 const MAX_CONFIDENTIAL: usize = 512 * 1024;
-/// What of a record may be public, in bytes: it is an annotation at first, of which an object holds 256 KiB.
+/// How many bytes the public part of a record may have: at first it is an annotation, of which an object holds 256 KiB.
 const MAX_PUBLIC: usize = 192 * 1024;
-/// A first write that took longer than this is confirmed: others may take it for half made. See
-/// [`HALF_MADE`](super::read::HALF_MADE), which is longer.
+/// A first write that took longer than this is confirmed by a second one, because others may take the record for half
+/// made. See [`HALF_MADE`](super::read::HALF_MADE), which is longer.
 const SURE: Duration = Duration::from_secs(1);
 
-/// A record on its way: its parts, and where they will be.
+/// A record that is being written: its parts, and where they will be.
 struct Outgoing {
     text: String,
     since: Since,
@@ -79,7 +79,7 @@ impl RecordApi {
         Ok(version)
     }
 
-    /// What is there, if it is of the version that is expected.
+    /// The present entry, if it has the expected version.
     async fn expected(
         &self,
         known: &KnownRecords,
@@ -94,7 +94,7 @@ impl RecordApi {
         entry.filter(|entry| entry.version == expected).ok_or(StoreError::Conflict)
     }
 
-    /// The first write of a record: the resource, then what is confidential, which the resource owns.
+    /// The first write of a record: the resource, then the Secret with the confidential parts, which the resource owns.
     async fn make(&self, record: &Record) -> Result<Entry, StoreError> {
         let begun = waking::uptime();
         let name = self.name(&record.key);
@@ -132,14 +132,14 @@ impl RecordApi {
         if waking::since(begun) < SURE {
             return Ok(outgoing.entry(record, StandsIn::First, &made.metadata));
         }
-        // Somebody may have taken it for half made, and be about to remove it: whoever writes first wins.
+        // A reader may have taken the record for half made, and be about to remove it: the first write wins.
         let version = made.metadata.resource_version.as_deref();
         let written = self.put_status(record, &outgoing, version).await;
         let written = written.map_err(|error| overtaken(error).of_what_is_recorded())?;
         Ok(outgoing.entry(record, StandsIn::Resource, &written.metadata))
     }
 
-    /// Writes the status of a record's resource, if that is still of this version.
+    /// Writes the status of a record's resource, if that still has this version.
     async fn put_status(
         &self,
         record: &Record,
@@ -155,16 +155,16 @@ impl RecordApi {
         call(resources.patch_status(&name, &PatchParams::default(), &patch)).await
     }
 
-    /// Removes the resource of a record whose Secret was not let in: nobody can have read it whole. Where that fails, it is
-    /// half made, and whoever reads it removes it.
+    /// Removes the resource of a record whose Secret was refused: nobody can have read the record completely. Where
+    /// that fails, the record is half made, and whoever reads it removes it.
     async fn take_back(&self, made: &Entry) {
         if let Err(error) = self.let_go(made).await {
             tracing::warn!(record = %made.key, %error, "it is half made, and stays for now");
         }
     }
 
-    /// A further write: what is confidential first, under new keys; then the resource, which says that they
-    /// are in force now.
+    /// A further write of a record: first the confidential parts, under new keys; then the resource, which puts them in
+    /// force.
     async fn change(&self, before: &Entry, record: &Record) -> Result<Entry, StoreError> {
         let name = self.name(&record.key);
         let outgoing = self.outgoing(record, Some(before)).await?;
@@ -176,10 +176,10 @@ impl RecordApi {
                 self.secrets.spend(&name, before.places.without(&outgoing.places).keys().cloned());
                 Ok(outgoing.entry(record, StandsIn::Resource, &written.metadata))
             }
-            // Gone, or another's; or ours, and somebody in between has sent it twice.
+            // The resource is gone, or another's; or the write is ours, and a proxy in between has sent it twice.
             Err(CallError::NotFound | CallError::Conflict) => {
                 let new = outgoing.places.without(&before.places);
-                // Only what names an older version than there is has come to nothing for certain.
+                // Only a write that names an older version than the present one has certainly failed.
                 let found =
                     if new == Places::default() { Ok(None) } else { self.find(&record.key).await };
                 match found {
@@ -195,14 +195,14 @@ impl RecordApi {
             }
             Err(error) => {
                 let new = outgoing.places.without(&before.places);
-                // If it took effect all the same, nobody reads what it has replaced.
+                // If the write took effect all the same, nobody reads the parts that it has replaced.
                 self.secrets.leave(&name, before.version, [new, before.places.clone()]);
                 Err(error.into())
             }
         }
     }
 
-    /// What is confidential and new of a further write goes into the Secret, for the resource to put it in force.
+    /// Puts the new confidential parts of a further write into the Secret, for the resource to put them in force.
     async fn keep_fresh(
         &self,
         before: &Entry,
@@ -216,7 +216,7 @@ impl RecordApi {
         let labels = self.labels(key);
         let owner = owner(Kind::of(key), &name, &before.uid);
         let coming = self.secrets.expect(&name, &outgoing.fresh);
-        // A Secret that is there then is of a resource of the name that is gone, and goes with it.
+        // If there is a Secret then, it belongs to a former resource of this name, and goes with it.
         let is_first = before.places == Places::default();
         let in_use = (!is_first).then_some([&before.places, &outgoing.places]);
         let kept = self.keep(&name, &outgoing.fresh, &labels, &owner, in_use).await;
@@ -225,7 +225,7 @@ impl RecordApi {
             return Err(self.make_room(before, said).await?);
         }
         if let Err(error) = kept {
-            // No write names them: they may be there all the same.
+            // No write names these parts, which may be in the Secret all the same.
             let fresh = outgoing.fresh.iter().map(|(place, _)| place.clone());
             self.secrets.spend(&name, fresh.filter(|_| !error.had_no_effect()));
             return Err(error.into());
@@ -234,11 +234,11 @@ impl RecordApi {
         Ok(())
     }
 
-    /// There is no room in the Secret of a record, which holds it twice: others have left something there.
-    /// Whoever is about to write the record is stopped first, ourselves too.
+    /// Makes room in the Secret of a record, which has room for two copies, when other writers have left parts there.
+    /// All present writers of the record are stopped first, this process too.
     async fn make_room(&self, before: &Entry, said: String) -> Result<StoreError, StoreError> {
         let name = self.name(&before.key);
-        // Before the write: whoever has left something by then, and has not put it in force, cannot any more.
+        // Read before the write: a writer that has left a part by then, and not put it in force, cannot do so any more.
         let strays = self.strays(&name, &before.places).await?;
         if strays.is_empty() {
             return Ok(StoreError::TooLarge(said));
@@ -253,7 +253,7 @@ impl RecordApi {
         Ok(StoreError::Conflict)
     }
 
-    /// What a record becomes on its way: parts that have not changed stay where they are.
+    /// The parts of a record to be written: unchanged ones stay where they are.
     async fn outgoing(
         &self,
         record: &Record,
@@ -316,7 +316,7 @@ impl RecordApi {
         Ok(())
     }
 
-    /// Removes what a record was read from, if it is still of the version that was read.
+    /// Removes the resource or the tombstone of a record, if it still has the version that was read.
     pub(super) async fn take_away(&self, before: &Entry) -> Result<(), StoreError> {
         match before.is_tombstone() {
             true => self.open_tomb(before).await,
@@ -324,7 +324,8 @@ impl RecordApi {
         }
     }
 
-    /// Removes a resource that is still of the version that was read. It goes when others have let go of it, too.
+    /// Removes a resource, if it still has the version that was read. It is gone when all finalizers are off, those of
+    /// others, too.
     pub(super) async fn let_go(&self, before: &Entry) -> Result<(), StoreError> {
         if before.deleting {
             self.take_orphan(&self.name(&before.key), before).await?;
@@ -338,8 +339,8 @@ impl RecordApi {
         }
     }
 
-    /// Takes our finalizer off a resource that is still of this version, leaves it those of `others`, and deletes it, if it is
-    /// said how. Whether it was there.
+    /// Takes our finalizer off a resource that still has this version, keeps those of `others`, and deletes the
+    /// resource, if `deletion` is given. Whether the resource existed.
     async fn drop_resource(
         &self,
         key: &Key,
@@ -363,12 +364,12 @@ impl RecordApi {
         Ok(true)
     }
 
-    /// Removes the Secret of one that somebody has deleted by hand, if he has told Kubernetes to leave it behind
-    /// (`--cascade=orphan`): nothing would know of it any more, and credentials are in it. While the resource is there
-    /// nobody else makes one of its name.
+    /// Removes the Secret of a resource that somebody has deleted by hand with `--cascade=orphan`, which would leave
+    /// the Secret, with credentials in it, unknown to anybody. As long as the resource exists nobody else makes a
+    /// Secret of its name.
     async fn take_orphan(&self, name: &str, before: &Entry) -> Result<(), StoreError> {
         let found = find(self.secrets().get_metadata(name)).await?.map(|secret| secret.metadata);
-        // The finalizer is there until Kubernetes has taken the owner off.
+        // The resource has this finalizer until Kubernetes has removed the Secret's owner reference.
         let is_about_to_be = before.others.iter().any(|it| it == "orphan");
         let is_orphan = |it: &ObjectMeta| {
             is_about_to_be || it.owner_references.iter().flatten().next().is_none()
@@ -377,11 +378,11 @@ impl RecordApi {
         gone(call(self.secrets().delete(name, &only(orphan.uid, None))).await.map(drop))
     }
 
-    /// Removes what stands for a record and cannot be read: a resource, whoever else holds it, or a tombstone.
+    /// Removes a resource whose record cannot be read, whatever other finalizers it has, or such a tombstone.
     pub(super) async fn discard_unread(&self, key: &Key) -> Result<(), StoreError> {
         let name = self.name(key);
         let resources = self.resources(Kind::of(key));
-        // Of a tombstone it is not said that it cannot be read, but what is wrong with it.
+        // Reading a tombstone fails with what is wrong with it.
         let Some(found) = find(resources.get(&name)).await? else {
             return Err(StoreError::Conflict);
         };
@@ -396,7 +397,7 @@ impl RecordApi {
         self.drop_resource(key, version, &others, Some(deletion)).await.map(drop)
     }
 
-    /// Writes what is left of a record that is gone.
+    /// Writes the tombstone of a record that is gone.
     pub(super) async fn entomb(
         &self,
         record: &Record,
@@ -429,7 +430,7 @@ impl RecordApi {
         Ok(entry.of(&made.metadata))
     }
 
-    /// Removes a tombstone: its time is over, or its id is used again.
+    /// Removes a tombstone, because its time is over, or its id is used again.
     async fn open_tomb(&self, before: &Entry) -> Result<(), StoreError> {
         let name = self.name(&before.key);
         let version = Some(before.version.to_string());
@@ -467,7 +468,8 @@ fn owner(kind: Kind, name: &str, uid: &str) -> Value {
     })
 }
 
-/// A write to what is gone has been overtaken, as one to what somebody else has written in the meantime.
+/// The error of a write: one to a resource that is gone counts as a conflict, like one to a resource that somebody else
+/// has written.
 fn overtaken(error: CallError) -> StoreError {
     match error {
         CallError::NotFound => StoreError::Conflict,
@@ -475,7 +477,7 @@ fn overtaken(error: CallError) -> StoreError {
     }
 }
 
-/// What is not there any more, or is another by now, has gone.
+/// The result of a removal: it has succeeded also if the object is gone, or is another one by now.
 fn gone(result: Result<(), CallError>) -> Result<(), StoreError> {
     match result {
         Err(CallError::NotFound | CallError::Conflict) => Ok(()),

@@ -1,14 +1,14 @@
-//! An object of a template as it is applied.
+//! The body of a server-side apply for an object of a template.
 
 use data_encoding::BASE64;
 use serde_json::{Map, Value, json};
 
-/// What the API server alone writes.
+/// The members of `metadata` that only the API server writes.
 pub(super) const ITS_OWN: [&str; 6] =
     ["creationTimestamp", "generation", "managedFields", "resourceVersion", "selfLink", "uid"];
 
-/// What is applied: nothing that is the API server's, and no field that is there for writing alone; with what it would
-/// fill in where it needs that to tell one entry from another. `uid` is of the object that it is applied to.
+/// The body to apply: without the members that only the API server writes and without write-only fields; with the
+/// defaults that the API server needs to tell list entries apart. `uid` is that of the present object.
 pub(super) fn applied(object: &Value, uid: &Value) -> Value {
     let mut body = object.clone();
     if let Some(metadata) = body["metadata"].as_object_mut() {
@@ -27,7 +27,7 @@ pub(super) fn applied(object: &Value, uid: &Value) -> Value {
     body
 }
 
-/// `stringData` of a Secret becomes `data`, as the API server has it do when it is made.
+/// Moves `stringData` of a Secret to `data`, as the API server does when it creates one.
 fn encode(secret: &mut Value) {
     let Some(root) = secret.as_object_mut() else { return };
     let written = root.remove("stringData");
@@ -35,7 +35,7 @@ fn encode(secret: &mut Value) {
     let encoded = written.map(|(key, value)| match value {
         Value::String(text) => (key.clone(), json!(BASE64.encode(text.as_bytes()))),
         Value::Null => (key.clone(), json!("")),
-        // It is for the API server to refuse.
+        // The API server has to refuse it.
         other => (key.clone(), other.clone()),
     });
     let encoded: Map<String, Value> = encoded.collect();
@@ -46,7 +46,7 @@ fn encode(secret: &mut Value) {
     }
 }
 
-/// Of the ports of a pod.
+/// Adds the default protocol to the ports of all containers of a pod.
 fn with_protocols(pod: Option<&mut Value>) {
     let Some(pod) = pod.and_then(Value::as_object_mut) else { return };
     for kind in ["containers", "initContainers"] {
@@ -55,7 +55,7 @@ fn with_protocols(pod: Option<&mut Value>) {
     }
 }
 
-/// A port is told from others by its protocol, too, and apply takes none for granted before Kubernetes 1.21.
+/// Adds the default protocol to ports: it is a part of a port's key, and apply adds no default before Kubernetes 1.21.
 fn with_protocol(ports: Option<&mut Value>) {
     let ports = ports.and_then(Value::as_array_mut).into_iter().flatten();
     for port in ports.filter_map(Value::as_object_mut) {

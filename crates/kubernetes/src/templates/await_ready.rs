@@ -1,7 +1,7 @@
-//! Waits until objects are ready: those that say that they are to be waited for.
+//! Waits until the objects of an instance are ready: those annotated to be waited for.
 //!
-//! One watch for each kind and namespace of them, as the requester, for as long as one is waited for. From time to
-//! time each is asked for as well: what a watch has missed, and what somebody has removed.
+//! There is one watch for each kind and namespace of them, in the requester's name, for as long as one is waited for.
+//! From time to time each object is read as well, to notice what a watch has missed, and objects that were removed.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -32,25 +32,25 @@ use super::trouble::Trouble;
 use super::values::{defaults, secrets};
 use crate::calls::{Again, CallError, call, there};
 
-/// How often what is waited for is asked for, beside the watch.
+/// How often awaited objects are read, beside the watch.
 const LOOK: Duration = Duration::from_secs(20);
-/// A watch ends by itself, as those of others do: a dead connection is noticed then.
+/// After how many seconds a watch ends by itself, as other clients' do: a dead connection is noticed then.
 const WATCH_SECONDS: u32 = 290;
 
-/// What was seen of the objects that are waited for.
+/// What was seen of the awaited objects.
 #[derive(Default)]
 struct Readings {
-    /// Those that are waited for, by their uids.
+    /// The readiness of the awaited objects, by their uids.
     of: HashMap<String, Option<Readiness>>,
-    /// One may be gone: it is to be asked for.
+    /// Whether an object may be gone, so that all are to be read.
     is_doubtful: bool,
-    /// Those that were changed, and to which version: what was before says nothing.
+    /// The `resourceVersion` to which objects were changed, by uid: an older state says nothing.
     changed: HashMap<String, String>,
 }
 
 type Seen = Arc<Mutex<Readings>>;
 
-/// Follows the objects of one instance.
+/// The follower of the awaited objects of one instance.
 pub(super) struct Follower {
     seen: Seen,
     looked: Instant,
@@ -59,7 +59,7 @@ pub(super) struct Follower {
 }
 
 impl Controller {
-    /// Whether what is waited for is ready.
+    /// Checks whether the awaited objects are ready.
     pub(super) async fn await_ready(&self, instance: &Arc<Instance>) -> Result<Came, Trouble> {
         let key = &instance.key;
         let mut made: Vec<Made> = instance.objects().iter().filter_map(Made::of).collect();
@@ -79,7 +79,7 @@ impl Controller {
         match judged(&mut made, seen, redacted) {
             Some(stand) => Ok(Came::Stands(stand, Some(made))),
             None => {
-                // What is waited for is said where it is for long.
+                // The awaited objects are written to the status when waiting takes long.
                 if is_due {
                     self.say_waiting(instance, made).await?;
                 }
@@ -88,7 +88,7 @@ impl Controller {
         }
     }
 
-    /// A client of whoever it was begun for, by its record, which is read where it is not known.
+    /// A client in the name of the recorded requester; the record is read where it is not known.
     async fn client_of(&self, key: &Key) -> Result<Client, Trouble> {
         if let Some(record) = self.with(key, |work| work.record.clone()).flatten() {
             return self.of_record(key, &record.record);
@@ -102,7 +102,8 @@ impl Controller {
         self.of_record(key, &record.record)
     }
 
-    /// What was seen of its objects, and whether each is to be asked for now. `None`: nobody follows it any more.
+    /// What was seen of the objects of an instance, and whether each is to be read now. `None`: they are not followed
+    /// any more.
     fn sight(&self, key: &Key) -> Option<(HashMap<String, Option<Readiness>>, bool)> {
         let sight = self.with(key, |work| {
             let follower = work.follower.as_mut()?;
@@ -119,7 +120,7 @@ impl Controller {
         sight.flatten()
     }
 
-    /// Says what is waited for, and for what each of it waits, if there is room for that.
+    /// Writes to the status which objects are awaited, and what each waits for, if there is room for that.
     pub(super) async fn say_waiting(
         &self,
         instance: &Instance,
@@ -127,7 +128,7 @@ impl Controller {
     ) -> Result<bool, Trouble> {
         let stand = Stand::Waiting(status::WAITING.to_owned());
         match self.say(instance, &stand, Some(made.clone())).await {
-            // That there is none is no fault of what is waited for.
+            // That there is no room is no fault of the objects.
             Err(Trouble::Final(_)) => {
                 made.iter_mut().for_each(|it| it.message.clear());
                 self.say(instance, &stand, Some(made)).await
@@ -136,7 +137,7 @@ impl Controller {
         }
     }
 
-    /// A client of whoever an instance was begun for.
+    /// A client in the name of a record's requester.
     fn of_record(&self, key: &Key, record: &Record) -> Result<Client, Trouble> {
         let requester = Requester::of(&record.requester).map_err(Trouble::Final)?;
         Ok(requester.client(&self.client, &key.namespace))
@@ -147,7 +148,7 @@ impl Controller {
         left.unwrap_or_default().clamp(Duration::from_secs(1), LOOK)
     }
 
-    /// Begins to follow what is waited for, if nobody does.
+    /// Begins to follow the awaited objects of an instance, unless they are followed already.
     async fn follow_objects(
         &self,
         instance: &Instance,
@@ -165,14 +166,15 @@ impl Controller {
         let places: BTreeSet<_> =
             waiting.iter().map(|it| (&it.api_version, &it.kind, &it.namespace)).collect();
         let mut watches = JoinSet::new();
-        // Of one of which nothing will be kept, all are asked for at each turn.
+        // If nothing of the instance can be kept, its objects are read at each turn.
         let is_kept = self.table().has_room();
         let looked = Instant::now();
         let looked = if is_kept { Some(looked) } else { looked.checked_sub(LOOK) };
         for (api_version, kind, namespace) in places.into_iter().filter(|_| is_kept) {
             let served = self.kinds.find_any(api_version, kind).await;
             let served = served.map_err(|error| Trouble::from(error).of(api_version))?;
-            // A kind that is gone is found out by the look; where many are waited for it finds out the others, too.
+            // The reading notices a kind that is gone; where too many are awaited for a watch, it notices the rest,
+            // too.
             let Some(served) = served.filter(|it| it.can_be_in(namespace)) else { continue };
             let Ok(permit) = Arc::clone(&self.watches).try_acquire_owned() else { continue };
             let api = of_kind(client, &served, namespace);
@@ -197,7 +199,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Whether what is seen of a kind there is the instance's: who watches outlives a step.
+    /// A check whether a watched object is the instance's; it owns its data, because a watch outlives a step.
     fn is_ours(
         &self,
         of: &Key,
@@ -212,13 +214,13 @@ impl Controller {
         }
     }
 
-    /// Has this one looked at.
+    /// A function that has the instance processed again.
     fn woken(&self, key: &Key) -> impl Fn() + Send + use<> {
         let (queue, key) = (Arc::clone(&self.queue), key.clone());
         move || queue.push([key.clone()])
     }
 
-    /// How those that are waited for are now.
+    /// Reads the present readiness of the awaited objects.
     async fn look(
         &self,
         ours: Ours<'_>,
@@ -239,8 +241,8 @@ impl Controller {
     }
 }
 
-/// Notes in what was made how far it is, by what was seen of it, and how the instance stands by that; `None`: something
-/// is waited for still.
+/// Updates the states of the objects by what was seen, and returns how the instance stands by that; `None`: an object
+/// is still awaited.
 pub(super) fn judged(
     made: &mut [Made],
     mut seen: HashMap<String, Option<Readiness>>,
@@ -269,16 +271,16 @@ pub(super) fn judged(
     }
 }
 
-/// What is there of an object that is said to have been made.
+/// What was found in the place of an object that was made.
 pub(super) enum Sought {
     There(Value),
-    /// It is not there any more, or is another now.
+    /// The object does not exist any more, or is another one now.
     Gone,
-    /// It is there, and is not the instance's: nothing of it is told.
+    /// The object exists, and is not the instance's: nothing of it is shown.
     Foreign,
 }
 
-/// An object that was made, if it is still that one; its kind may be there in another version by now.
+/// Reads an object that was made, if it still is that one; its kind may be served in another version by now.
 pub(super) async fn get_made(
     kinds: &Kinds,
     client: &Client,
@@ -298,7 +300,7 @@ pub(super) async fn get_made(
     })
 }
 
-/// Where objects of a kind are.
+/// The API of a kind in a namespace, or of a cluster-scoped kind.
 fn of_kind(client: &Client, served: &ServedKind, namespace: &str) -> Api<DynamicObject> {
     match served.is_namespaced {
         true => Api::namespaced_with(client.clone(), namespace, &served.resource),
@@ -310,7 +312,7 @@ fn whole(object: &DynamicObject) -> Value {
     serde_json::to_value(object).unwrap_or_default()
 }
 
-/// Follows the objects with this label, for ever.
+/// Watches the objects with a label, for ever.
 async fn watch(
     api: Api<DynamicObject>,
     label: String,
@@ -320,14 +322,14 @@ async fn watch(
 ) {
     let params = WatchParams::default().labels(&label).timeout(WATCH_SECONDS);
     for pause in Again::default() {
-        // From what the API server has at hand: a list beforehand would say no more.
+        // From version 0, what the API server has at hand: a list beforehand would say no more.
         match call(api.watch(&params, "0")).await {
             Ok(events) => {
                 pin_mut!(events);
                 while let Some(Ok(event)) = events.next().await {
                     let (object, is_there) = match event {
                         WatchEvent::Added(object) | WatchEvent::Modified(object) => (object, true),
-                        // Gone, or without its label.
+                        // The object is gone, or has lost its label.
                         WatchEvent::Deleted(object) => (object, false),
                         WatchEvent::Bookmark(_) => continue,
                         WatchEvent::Error(_) => break,
@@ -344,7 +346,7 @@ async fn watch(
     }
 }
 
-/// Notes how an object is; whether it is one that is waited for.
+/// Notes the readiness of an object; whether it is an awaited one.
 fn note(
     seen: &Seen,
     object: &DynamicObject,

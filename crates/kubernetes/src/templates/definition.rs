@@ -1,6 +1,6 @@
-//! The definitions of the original's kinds, for clusters that lack them.
+//! The CustomResourceDefinitions of OpenShift's template kinds, for clusters that lack them.
 //!
-//! What they do not know is kept: objects are anything, and a template's metadata is more than it seems.
+//! Unknown fields are kept: objects can be of any kind, and a template's metadata has more than is declared.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,8 @@ use crate::definition::{
     Schema, age, column, condition_list, custom_resource, described, document, flag, object, text,
 };
 
-/// For any API server from 1.16 on. OpenShift serves these kinds itself: nothing is installed there.
+/// The CustomResourceDefinition of a kind, for any API server from Kubernetes 1.16 on. OpenShift serves these kinds
+/// itself: nothing is installed there.
 pub fn definition(kind: Kind) -> Value {
     let mut definition = custom_resource(&kind.resource(), &schema(kind), &columns(kind));
     match kind {
@@ -187,7 +188,7 @@ fn broker_spec() -> Value {
     .requires(&["templateInstance", "secret"])
 }
 
-/// As the original reads it: what is null is absent. Kubernetes 1.20 takes an empty text for null, too.
+/// Lets a member be null, which OpenShift reads as absent. Kubernetes 1.20 takes an empty text for null, too.
 fn nullable(schema: Value) -> Value {
     schema.with("nullable", true)
 }

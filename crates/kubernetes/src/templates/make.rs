@@ -28,13 +28,13 @@ use super::step::Came;
 use super::trouble::Trouble;
 use crate::calls::{CallError, there};
 
-/// How many calls for one instance are under way at once.
+/// How many calls for one instance run at once.
 pub(super) const AT_ONCE: usize = 8;
 
 impl Controller {
-    /// Goes on with what is to be made.
+    /// Continues making the objects of an instance.
     pub(super) async fn make(&self, instance: &Arc<Instance>) -> Result<Came, Trouble> {
-        // Somebody has begun it, and may have ended it, too: what is known of it here may be old.
+        // Another process has begun the instance, and may have finished it: the table may be outdated.
         let is_begun_here = self.with(&instance.key, |work| work.record.is_some());
         if instance.is_held() && is_begun_here == Some(false) {
             let is_there = self.refresh(&instance.key).await;
@@ -50,7 +50,7 @@ impl Controller {
         let client = requester.client(&self.client, &instance.key.namespace);
         let recorded = self.recorded(instance).await?;
         let prepared = match recorded {
-            // What was begun was reviewed.
+            // A recorded revision has passed the review.
             Some(kept) if kept.record.is_of(instance) => {
                 let Some(prepared) = self.prepare(instance, kept).await? else {
                     return Ok(Came::Later(NEXT_TURN));
@@ -79,7 +79,7 @@ impl Controller {
         Ok(came)
     }
 
-    /// Records what is to be made; `None` if it is not to be made any more.
+    /// Records what is to be made; `None` if the instance is being deleted, or has to wait for a permit.
     async fn begin(
         &self,
         instance: &Instance,
@@ -96,7 +96,8 @@ impl Controller {
         if Arc::ptr_eq(&kept, &prepared.kept) {
             return Ok(Some(prepared));
         }
-        // Somebody came first: theirs is to be made, if it is of this. There may be a turn for it once ours is gone.
+        // Another process recorded first: its record counts, if it is of this spec. There may be a permit for it once
+        // ours is released.
         drop(prepared);
         match kept.record.is_of(instance) {
             true => self.prepare(instance, kept).await,
@@ -104,7 +105,7 @@ impl Controller {
         }
     }
 
-    /// Of a change: what has to go, where it is.
+    /// The objects that a change has to remove, with their places; `None` for a first revision.
     async fn reviewed(&self, kept: &StoredRecord) -> Result<Option<Vec<Planned>>, Trouble> {
         if kept.record.revision == 1 {
             return Ok(None);
@@ -116,8 +117,8 @@ impl Controller {
         Ok(Some(formers))
     }
 
-    /// Makes all, those before others first. What cannot be made is no reason not to make the rest, as in the
-    /// original.
+    /// Makes all objects, rank by rank. As in OpenShift, one that cannot be made does not keep the rest from being
+    /// made.
     async fn make_all(
         &self,
         instance: &Instance,
@@ -155,7 +156,7 @@ impl Controller {
                     Err(trouble) => troubles.push((index, trouble)),
                 }
             }
-            // Another may lead by now, and may have removed it.
+            // Another controller may lead by now, and may have removed the instance.
             if !self.leads() || self.with(&instance.key, |_| ()).is_none() {
                 self.leave(instance, just_made).await;
                 return Ok(Came::Idle);
@@ -165,7 +166,7 @@ impl Controller {
         self.outcome(instance, troubles.into_iter().map(|(_, trouble)| trouble), redact)
     }
 
-    /// What it has come to.
+    /// The outcome of making the objects.
     fn outcome(
         &self,
         instance: &Instance,
@@ -200,7 +201,7 @@ impl Controller {
         Ok(Came::Stands(stand, Some(made)))
     }
 
-    /// Makes an object that is not there.
+    /// Makes an object that does not exist yet.
     pub(super) async fn make_one(
         &self,
         instance: &Instance,
@@ -228,14 +229,14 @@ impl Controller {
         Ok(made(planned, &object))
     }
 
-    /// What was not answered may yet be made.
+    /// Notes a call that was not answered: it may still make an object.
     pub(super) fn note_unanswered(&self, key: &Key, error: &CallError) {
         if matches!(error, CallError::NoAnswer(_) | CallError::Failed(_)) {
             self.with(key, |work| work.unanswered = Some(Instant::now()));
         }
     }
 
-    /// One that exists already, if it is one of ours: made by somebody who did not come to say so.
+    /// An object that exists already, if it is the instance's: a process made it and did not come to note it.
     async fn found(
         &self,
         instance: &Instance,
@@ -248,7 +249,7 @@ impl Controller {
         }
     }
 
-    /// An object that is there, if it is of the instance, and stays.
+    /// Checks that an existing object belongs to the instance and is not being removed.
     pub(super) fn ours(
         &self,
         instance: &Instance,
@@ -268,7 +269,7 @@ impl Controller {
     }
 }
 
-/// What was made, as the API server has it.
+/// An entry for an object that the API server has made.
 pub(super) fn made(planned: &Planned, object: &Value) -> Made {
     let resource = &planned.served.resource;
     Made {
@@ -282,7 +283,7 @@ pub(super) fn made(planned: &Planned, object: &Value) -> Made {
     }
 }
 
-/// Makes an object, or sees whether it would be (`is_dry`).
+/// Creates an object, or, with `is_dry`, only asks whether it could be created.
 pub(super) async fn post(
     client: &Client,
     planned: &Planned,
@@ -294,7 +295,7 @@ pub(super) async fn post(
     answered(client, requests.create(&params, body)).await
 }
 
-/// Reads an object, as whoever the client is of.
+/// Reads an object, in the name of whoever the client acts for; `None` if it does not exist.
 pub(super) async fn get(
     client: &Client,
     kinds: &Kinds,
@@ -305,7 +306,7 @@ pub(super) async fn get(
     kinds.seen(&planned.served.resource.api_version, there(found))
 }
 
-/// The same, only if all of it can be read.
+/// Like [`get`], but fails if a part of the object cannot be read.
 pub(super) async fn get_whole(
     client: &Client,
     kinds: &Kinds,

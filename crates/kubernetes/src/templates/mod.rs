@@ -11,13 +11,13 @@
 //!
 //! | | |
 //! |---|---|
-//! | what is there | `watch`, `seen`, `resource`, `table` |
+//! | what exists | `watch`, `seen`, `resource`, `table` |
 //! | what is to be done | `step`, by `engine::instantiation`; `status`, `tell` |
 //! | what is to be made | `values`, `objects`, `prepare`, `plan`, `kinds`, `requester`, `review`, `verified` |
 //! | making it | `make`, `change`, `applied`, `await_ready`, `binding`, `exposed` |
-//! | what was recorded | `record`, `packed`, `keep` |
-//! | removing it | `ours`, `remove`, `strays` |
-//! | looking after it | `drift`, `differences` |
+//! | the record | `record`, `record_store`, `packed` |
+//! | removing it | `ours`, `remove`, `orphaned_records` |
+//! | checking it for drift | `drift`, `differences` |
 //!
 //! Beside them: `broker` orders instances for platforms, `admission` is the webhook, `preview` shows what would be made.
 //!

@@ -1,6 +1,6 @@
 //! Calls for objects of any kind.
 //!
-//! What is answered is read in parts. One may be nested deeper than our decoder goes, by those who wrote it or by
+//! Answers are read in parts. An object may be nested deeper than our decoder goes, by its authors or by
 //! `managedFields`: kube would refuse all of it, and write it to the log.
 
 use kube::Client;
@@ -14,16 +14,16 @@ use super::kinds::ServedKind;
 use crate::calls::{CallError, call, only};
 use crate::deep::{self, Object, Unread};
 
-/// An object of a template has so many levels at most: what is read of it later has a few more.
+/// How many levels an object of a template has at most; when it is read later it has a few more.
 pub(super) const DEEPEST: usize = 100;
 
-/// Requests for objects of a kind, in a namespace, or in none.
+/// A builder of requests for objects of a kind, in a namespace, or in none.
 pub(super) fn requests(served: &ServedKind, namespace: Option<&str>) -> Request {
     let namespace = namespace.filter(|_| served.is_namespaced);
     Request::new(DynamicObject::url_path(&served.resource, namespace))
 }
 
-/// The object that is answered, without what of it is nested too deep.
+/// Sends a request and returns the object of the answer, without the parts that are nested too deep.
 pub(super) async fn answered(
     client: &Client,
     request: Result<http::Request<Vec<u8>>, Error>,
@@ -31,7 +31,8 @@ pub(super) async fn answered(
     read(client, request).await.map(|read| read.object)
 }
 
-/// The same for whoever compares objects, or writes what it has read: what is nested too deep is refused.
+/// Like [`answered`], for callers that compare objects or write them back: refuses an object with parts that are nested
+/// too deep.
 pub(super) async fn answered_whole(
     client: &Client,
     request: Result<http::Request<Vec<u8>>, Error>,
@@ -52,16 +53,16 @@ async fn read(
         .map_err(|_| CallError::NoAnswer("what was answered is no object".to_owned()))
 }
 
-/// Which one is to be removed.
+/// An object to be removed.
 pub(super) struct Removal<'a> {
     pub(super) name: &'a str,
     pub(super) uid: &'a str,
-    /// `None`: whatever was written since.
+    /// The `resourceVersion` that it must have; `None`: any.
     pub(super) version: Option<&'a str>,
     pub(super) propagation: PropagationPolicy,
 }
 
-/// Removes an object; whether it is gone at once.
+/// Deletes an object; whether it is gone at once.
 pub(super) async fn delete(
     client: &Client,
     requests: &Request,
@@ -72,6 +73,6 @@ pub(super) async fn delete(
         ..only(Some(removal.uid.to_owned()), removal.version.map(str::to_owned))
     };
     let answer = answered(client, requests.delete(removal.name, &params)).await?;
-    // Otherwise it is the object, which is marked.
+    // Otherwise the answer is the object, marked as being deleted.
     Ok(answer["kind"] == "Status")
 }

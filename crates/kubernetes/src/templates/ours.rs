@@ -1,7 +1,7 @@
-//! What is taken for an object of an instance.
+//! Decides whether an object belongs to an instance.
 //!
-//! What a status names others may have written, and a label anybody can copy. So whoever reads, changes or removes what was
-//! made looks at what the object itself bears:
+//! Others may have written what a status names, and anybody can copy a label. So whoever reads, changes or removes an
+//! object checks what the object itself bears:
 //!
 //! ```text
 //!                                    to be read                      to be changed or removed
@@ -9,7 +9,7 @@
 //! anywhere else                      mark                            mark and label
 //! ```
 //!
-//! A mark is sealed for one object. Whoever may write one of the others may read the object, too.
+//! A mark is sealed for one object. Whoever may write an owner reference or a label of an object may read it, too.
 
 use kube::discovery::ApiResource;
 use ring::hmac;
@@ -21,7 +21,7 @@ use super::plan::mark;
 use super::resource::Key;
 use super::status::Made;
 
-/// What an object has to bear to be taken for an instance's.
+/// What an object has to bear to count as the instance's.
 #[derive(Clone, Copy)]
 pub(super) struct Ours<'a> {
     of: &'a Key,
@@ -30,18 +30,18 @@ pub(super) struct Ours<'a> {
 }
 
 impl<'a> Ours<'a> {
-    /// What is changed and removed. `seal`: the key of seals.
+    /// The strict check, for objects that are changed or removed. `seal`: the sealing key.
     pub(super) fn of(of: &'a Key, seal: &'a hmac::Key) -> Self {
         Self { of, seal, is_read: false }
     }
 
-    /// What is read, and no more. One that lost its label is still there; and the controller of OpenShift writes a label
-    /// alone.
+    /// The lenient check, for objects that are only read. An object that lost its label still exists; and OpenShift's
+    /// controller sets only a label.
     pub(super) fn to_read(of: &'a Key, seal: &'a hmac::Key) -> Self {
         Self { of, seal, is_read: true }
     }
 
-    /// Whether an object that is there is the instance's.
+    /// Whether an object that was found is the instance's.
     pub(super) fn is(
         &self,
         served: &ServedKind,
@@ -64,7 +64,7 @@ impl<'a> Ours<'a> {
         }
     }
 
-    /// Whether what was found where something is said to have been made is that, and the instance's.
+    /// Whether the object that was found in the place of `made` is that object, and the instance's.
     pub(super) fn has_made(&self, served: &ServedKind, made: &Made, found: &Value) -> bool {
         let namespace = Some(&*made.namespace).filter(|_| served.is_namespaced);
         found["metadata"]["uid"] == *made.uid
@@ -73,7 +73,7 @@ impl<'a> Ours<'a> {
     }
 }
 
-/// A group, and those that have, or had, the same objects.
+/// A group, and another one that serves, or served, the same objects.
 fn groups(group: &str) -> impl Iterator<Item = &str> {
     let former = match group {
         "apps" | "networking.k8s.io" | "policy" => Some("extensions"),
@@ -85,7 +85,7 @@ fn groups(group: &str) -> impl Iterator<Item = &str> {
     [group].into_iter().chain(former)
 }
 
-/// Whether Kubernetes removes it when the instance is gone.
+/// Whether Kubernetes collects an object when the instance is gone.
 pub(super) fn is_owned(of: &Key, found: &Value) -> bool {
     let owners = found["metadata"]["ownerReferences"].as_array().into_iter().flatten();
     owners.into_iter().any(|owner| owner["uid"] == *of.uid)

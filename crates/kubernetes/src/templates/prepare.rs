@@ -1,4 +1,4 @@
-//! What is to be made of an instance: its values, and its objects as they are to be.
+//! Prepares an instance: its parameter values, and its objects as they are to be made.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -27,21 +27,21 @@ use super::{Controller, HEAVY, MUCH, Requesters, verified};
 use crate::calls::CallError;
 use crate::deep::is_deeper;
 
-/// When one is looked at again for which there was no turn.
+/// How soon an instance is processed again for which there was no permit.
 pub(super) const NEXT_TURN: Duration = Duration::from_secs(1);
 
-/// What is to be made.
+/// A prepared instance: its plan and its record.
 pub(super) struct Prepared {
     pub(super) plan: Vec<Planned>,
     pub(super) kept: Arc<StoredRecord>,
-    /// What of the values is nobody's business.
+    /// Hides the values that are not public.
     pub(super) redactor: Redactor,
-    /// Held as long as this is there, where it is large.
+    /// The permit for large parameters, held as long as this exists.
     _turn: Option<OwnedSemaphorePermit>,
 }
 
 impl Controller {
-    /// What was recorded, as it is to be made; `None` where it has to wait for a turn.
+    /// Prepares an instance from its record; `None` where it has to wait for a permit.
     pub(super) async fn prepare(
         &self,
         instance: &Instance,
@@ -55,8 +55,8 @@ impl Controller {
         Ok(Some(Prepared { plan, kept, redactor, _turn: turn }))
     }
 
-    /// What is ordered and was not recorded; `None` where it has to wait for a turn. `before` is what was recorded before
-    /// it.
+    /// Prepares what is ordered and not recorded yet; `None` where it has to wait for a permit. `before` is the
+    /// previous record.
     pub(super) async fn prepare_new(
         &self,
         instance: &Instance,
@@ -94,8 +94,8 @@ impl Controller {
         Ok(Some(Prepared { plan, kept: Arc::new(kept), redactor, _turn: turn }))
     }
 
-    /// Whether one whose parameters come to so much may go on. Nobody waits here: it would be in the place of a worker that
-    /// small ones need.
+    /// A permit for an instance whose parameters take `spent` bytes; `None` where it needs none. No worker waits here:
+    /// small instances need it.
     pub(super) fn turn(
         &self,
         spent: usize,
@@ -106,7 +106,8 @@ impl Controller {
         }
     }
 
-    /// Whether one may go on whose spec takes so much once it is read, in bytes. Nobody waits here either.
+    /// A permit for an instance whose parsed spec takes `weight` bytes; `None` where it needs none. No worker waits
+    /// here either.
     pub(super) fn heavy_turn(
         &self,
         weight: usize,
@@ -117,8 +118,8 @@ impl Controller {
         }
     }
 
-    /// The objects as they are to be, and what hides values: those of the revision before too, for what is there has
-    /// them.
+    /// The planned objects, and the redactor: it also hides the values of the previous revision, which present objects
+    /// still have.
     async fn plan(
         &self,
         instance: &Instance,
@@ -143,7 +144,7 @@ impl Controller {
         Ok((plan, redactor))
     }
 
-    /// What was made before, as far as it can be told, and is not to be made now.
+    /// The objects of earlier revisions that are not in this plan, as far as they are known.
     async fn formers(
         &self,
         instance: &Instance,
@@ -158,8 +159,8 @@ impl Controller {
         Ok(unplanned(carried.into_iter().chain(planned).chain(said), plan))
     }
 
-    /// Those that had to go with the revision before, and are still there: what is gone is not looked for for ever. A
-    /// call that was not answered may yet make one, so nothing is forgotten soon.
+    /// Objects that the previous revision had to remove and that still exist; those already gone are dropped, so the
+    /// list does not grow. A call that was not answered may yet make one, so nothing is dropped soon.
     async fn left(
         &self,
         instance: &Instance,
@@ -188,26 +189,26 @@ impl Controller {
         Ok(left.into_iter().flatten().cloned().collect())
     }
 
-    /// What a template that was begun with may have become, for whoever has to find what was made of it: what cannot be
-    /// planned any more is passed over.
+    /// The objects that may have been made from the recorded template, for whoever has to find them: those that cannot
+    /// be planned any more are left out.
     pub(super) async fn planned(
         &self,
         instance: &Instance,
         kept: &StoredRecord,
     ) -> Result<Vec<Planned>, Trouble> {
-        // Where it was too large to be kept what is ordered may still be it.
+        // Where the spec was too large to be recorded, the present one may still be the same.
         let still = || Some(instance.spec().clone()).filter(|_| kept.record.is_of(instance));
         let Some(spec) = kept.spec().or_else(still) else { return Ok(Vec::new()) };
         planned_of(&self.kinds, &instance.key, &spec, &kept.record, &self.seal).await
     }
 
-    /// Where objects of earlier revisions are, to look whether they still are; those whose kind is gone are not.
+    /// Where an object of an earlier revision is, to check whether it still exists; `None` if its kind is gone.
     pub(super) async fn former(&self, former: &Former) -> Result<Option<Planned>, Trouble> {
         place_of(&self.kinds, former).await
     }
 }
 
-/// What any Kubernetes has in the place of what only OpenShift has, by choice.
+/// Translates objects of OpenShift's kinds to kinds of any Kubernetes, if the settings say so.
 pub(super) fn translated(
     of: &Key,
     objects: Vec<Value>,
@@ -231,7 +232,7 @@ pub(super) fn translated(
     }
 }
 
-/// Objects as they are to be made, all of them.
+/// Plans all objects.
 pub(super) async fn plan_all(
     kinds: &Kinds,
     of: &Key,
@@ -279,7 +280,7 @@ pub(super) async fn plan_all(
     }
 }
 
-/// What a spec may have become with what was recorded: what cannot be planned any more is passed over.
+/// The objects that may have been made from a spec with a record; those that cannot be planned any more are left out.
 pub(super) async fn planned_of(
     kinds: &Kinds,
     of: &Key,
@@ -302,7 +303,7 @@ pub(super) async fn planned_of(
     Ok(plan)
 }
 
-/// Those that are not to be made now, each once.
+/// The former objects that are not in the plan, each once.
 pub(super) fn unplanned(all: impl Iterator<Item = Former>, plan: &[Planned]) -> Vec<Former> {
     let plan: Vec<Former> = plan.iter().map(Former::from).collect();
     let now: HashSet<_> = plan.iter().map(Former::identity).collect();
@@ -330,7 +331,7 @@ fn with_values(mut template: template::Template, record: &Record) -> Result<Proc
     processed(template).map_err(Trouble::Final)
 }
 
-/// The kinds that an object of a template defines: others of the template may be of them.
+/// The kinds that an object of a template defines: other objects of the template may be of them.
 fn defined(object: &Value) -> Vec<ServedKind> {
     let (api_version, kind) = plan::kind(object);
     if kind != "CustomResourceDefinition" || !api_version.starts_with("apiextensions.k8s.io/") {

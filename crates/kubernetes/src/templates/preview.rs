@@ -1,5 +1,5 @@
-//! What a change of an instance would do to its objects: nothing is written, and all is asked in the name of whoever
-//! wants to know.
+//! Previews what a change of an instance would do to its objects: nothing is written, and all requests are made in the
+//! name of whoever asks.
 //!
 //! ```text
 //! template, values ──▶ plan ──▶ is it there? ── no ──▶ POST, dry
@@ -32,79 +32,79 @@ use super::trouble::Trouble;
 use super::values::{secrets, stay, template, unprocessed};
 use crate::calls::CallError;
 
-/// What is ordered, or might be.
+/// A desired state of an instance: its template and parameter values.
 #[derive(Debug, Clone, Copy)]
 pub struct Desired<'a> {
     /// The template, as `spec.template` has it.
     pub template: &'a Value,
-    /// Values of parameters; what the template does not know is passed over.
+    /// Values of parameters; those that the template does not declare are ignored.
     pub values: &'a Values,
 }
 
-/// What would become of an instance.
+/// The preview of a change.
 #[derive(Debug)]
 pub struct Preview {
-    /// What would become of its objects: those that are planned, in the template's order, then those that go.
+    /// The objects: those that are planned, in the template's order, then those that would be removed.
     pub objects: Vec<Previewed>,
-    /// Parameters that would get a value of chance: what they are in is not what it would be.
+    /// Parameters whose values would be generated: objects that contain them differ from what they would be.
     pub generated: Vec<String>,
-    /// What of the values, as they are and as they would be, is nobody's business.
+    /// Hides the values, present and future, that are not public.
     pub redactor: Redactor,
 }
 
 /// An object, and what would become of it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Previewed {
-    /// The version of its group.
+    /// The `apiVersion` of the object.
     pub api_version: String,
-    /// What it is.
+    /// The kind of the object.
     pub kind: String,
-    /// `None` for what is of the whole cluster.
+    /// The namespace; `None` for cluster-scoped objects.
     pub namespace: Option<String>,
-    /// By its kind and namespace there is no other.
+    /// The name of the object.
     pub name: String,
-    /// What would become of it.
+    /// What would happen to the object.
     pub fate: Fate,
 }
 
-/// What would become of an object.
+/// What would happen to an object.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Fate {
-    /// It is not there, and would be made.
+    /// The object does not exist, and would be made.
     Made,
-    /// It is this, and would be that; they may be the same. Without what the API server alone writes, and without the
-    /// status.
+    /// The object as it is, and as it would be; they may be equal. Without metadata that only the API server writes,
+    /// and without the status.
     Changed(Box<[Value; 2]>),
-    /// It cannot be changed, and says that it would be made anew then: why.
+    /// The object cannot be changed, and is annotated to be made anew in that case; with the reason.
     Replaced(String),
-    /// It left the template, and would be removed.
+    /// The object left the template, and would be removed.
     Removed,
-    /// It is there, and is not of this instance: nothing would be made of it.
+    /// An object of that name exists and does not belong to this instance: it would stay as it is.
     InTheWay,
-    /// It would not be taken, or cannot be asked for: why, as the API server says it.
+    /// The API server would refuse the object, or a request for it; with the API server's reason.
     Refused(String),
 }
 
-/// Why nothing is known.
+/// Why there is no preview.
 #[derive(Debug, thiserror::Error)]
 pub enum PreviewError {
-    /// Nothing can be made of the template.
+    /// The template cannot be processed.
     #[error("{0}")]
     Template(String),
-    /// The API server does not take its objects, or does not say what is there.
+    /// The API server refuses the objects, or does not let the caller read them.
     #[error("{0}")]
     Refused(String),
-    /// There was no answer.
+    /// The API server did not answer.
     #[error("{0}")]
     Unanswered(String),
 }
 
-/// Looks what would become of an instance if this was ordered. `recorded` is its revision that is in force. Costs two
-/// calls for each object; the caller needs the rights to get, create and patch them.
+/// Previews what would become of an instance if `order` was ordered. `recorded` is the revision that is in force. Costs
+/// two calls for each object; the caller needs the rights to get, create and patch them.
 ///
 /// # Errors
-/// If the template has faults, or the API server does not know a kind of it, or does not answer. None has a value of a
-/// parameter.
+/// If the template has faults, or the API server does not serve a kind of it, or does not answer. No message contains a
+/// parameter value.
 pub async fn preview(
     client: &Client,
     instance: &DynamicObject,
@@ -142,7 +142,7 @@ pub async fn preview(
         .map_err(|faults| hides(&[]).redact(&unprocessed(&name, &faults)).into_owned())
         .map_err(PreviewError::Template)?;
     let look = Look { client, kinds: Kinds::of(client.clone()), of, seal: no_seal() };
-    // As the controller did it last: whoever asks need not know.
+    // Translated as the controller did it last, whose settings the caller need not know.
     let means = recorded.record.means();
     let objects = match translated(&look.of, processed.objects, means.as_ref()) {
         Ok(objects) => look.objects(&instance.data, recorded, objects).await,
@@ -153,13 +153,13 @@ pub async fn preview(
     Ok(Preview { objects, generated, redactor: hides(&names) })
 }
 
-/// What was ordered: where it was too large to be kept what is ordered may still be it.
+/// The spec of the recorded revision; where it was too large to be recorded, the present one, if it is the same.
 fn spec_of<'a>(instance: &'a Value, recorded: &'a Revision) -> Option<&'a Value> {
     let still = || Some(&instance["spec"]).filter(|spec| recorded.record.is_of_spec(spec));
     recorded.spec.as_ref().or_else(still)
 }
 
-/// What is sealed with it is never written: the controller's key is not ours to read.
+/// A stand-in for the sealing key, which the caller cannot read: nothing that is sealed with it is written.
 fn no_seal() -> hmac::Key {
     hmac::Key::new(hmac::HMAC_SHA256, b"")
 }
@@ -173,7 +173,7 @@ fn failed(trouble: Trouble, hides: &Redactor) -> PreviewError {
     }
 }
 
-/// A look at what is there.
+/// The context of a preview.
 struct Look<'a> {
     client: &'a Client,
     kinds: Kinds,
@@ -206,13 +206,13 @@ impl Look<'_> {
         Ok((found, plan))
     }
 
-    /// The objects of the revision that is in force, as they were to be.
+    /// The planned objects of the revision in force.
     async fn before(&self, instance: &Value, recorded: &Revision) -> Result<Vec<Planned>, Trouble> {
         let Some(spec) = spec_of(instance, recorded) else { return Ok(Vec::new()) };
         planned_of(&self.kinds, &self.of, spec, &recorded.record, &self.seal).await
     }
 
-    /// What may have been made before, and is not planned any more.
+    /// The objects that may have been made before, and are not planned any more.
     async fn formers(
         &self,
         instance: &Value,
@@ -231,7 +231,8 @@ impl Look<'_> {
         Ok(places)
     }
 
-    /// `was`: as the revision that is in force has it. `makes_room`: namespaces or kinds are made before it.
+    /// Previews a planned object. `was`: the object as the revision in force plans it. `makes_room`: whether the plan
+    /// makes namespaces or kinds before it.
     async fn planned(
         &self,
         planned: &Planned,
@@ -250,7 +251,7 @@ impl Look<'_> {
         Ok(previewed(planned, fate.map_err(|trouble| trouble.of(&planned.words()))?))
     }
 
-    /// What becomes of one that is there.
+    /// What would happen to an object that exists.
     async fn fate(
         &self,
         planned: &Planned,
@@ -284,7 +285,7 @@ impl Look<'_> {
         Ok(Fate::Changed(Box::new([found, would_be].map(without_its_own))))
     }
 
-    /// One that left the template, if it is there, is of the instance, and does not say that it stays.
+    /// Previews an object that left the template, if it exists, belongs to the instance, and is not annotated to stay.
     async fn former(&self, former: &Planned) -> Result<Option<Previewed>, Trouble> {
         let found = match get(self.client, &self.kinds, former).await {
             Ok(found) => found,
@@ -307,7 +308,7 @@ fn previewed(planned: &Planned, fate: Fate) -> Previewed {
     }
 }
 
-/// What the API server says against one object; a failure where it says nothing.
+/// The API server's refusal of one object; an error where it gave no answer.
 fn refused(error: CallError) -> Result<Fate, Trouble> {
     match error {
         CallError::NoAnswer(_) | CallError::Overloaded(_) => Err(error.into()),
@@ -315,7 +316,7 @@ fn refused(error: CallError) -> Result<Fate, Trouble> {
     }
 }
 
-/// Whether an object is of the instance, as far as that can be told without the controller's key.
+/// Whether an object belongs to the instance, as far as that can be told without the sealing key.
 fn is_ours(planned: &Planned, of: &Key, found: &Value) -> bool {
     let metadata = &found["metadata"];
     metadata["labels"][OWNER] == *of.uid
@@ -325,7 +326,7 @@ fn is_ours(planned: &Planned, of: &Key, found: &Value) -> bool {
         }
 }
 
-/// With the mark that the object has: it is sealed with the controller's key, and does not change.
+/// The planned object with the mark of the present one: it is sealed with the controller's key, and does not change.
 fn marked(planned: &Planned, found: &Value) -> Planned {
     let mut planned = planned.clone();
     if let Some(mark) = planned.object.pointer_mut("/metadata/annotations")
@@ -336,8 +337,8 @@ fn marked(planned: &Planned, found: &Value) -> Planned {
     planned
 }
 
-/// What the template said and says no more goes: what a POST wrote is not applied yet, so a dry run does not show that.
-/// Entries of lists are told apart by their names; others stay.
+/// Removes the fields that left the template from the result of a dry run, which still shows them as long as they count
+/// as written by POST. Entries of lists are told apart by their names; unnamed ones stay.
 fn without(would_be: &mut Value, before: &Value, now: &Value) {
     match (would_be, before, now) {
         (Value::Object(would_be), Value::Object(before), Value::Object(now)) => {
@@ -367,7 +368,7 @@ fn without(would_be: &mut Value, before: &Value, now: &Value) {
     }
 }
 
-/// Without what the API server alone writes, and without what controllers say in the status.
+/// An object without the metadata that only the API server writes, and without its status.
 fn without_its_own(mut object: Value) -> Value {
     if let Some(root) = object.as_object_mut() {
         root.remove("status");

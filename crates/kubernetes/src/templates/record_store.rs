@@ -1,4 +1,4 @@
-//! Records, kept at the API server: read, written first, followed by further revisions, let go.
+//! The records at the API server: reads, writes, replaces and releases them.
 
 use std::sync::Arc;
 
@@ -14,13 +14,13 @@ use super::trouble::{Trouble, is_too_large};
 use crate::calls::{CallError, call, find};
 
 impl Controller {
-    /// What was recorded last, by this process or by one before it.
+    /// The newest record of an instance, written by this process or an earlier one.
     pub(super) async fn recorded(
         &self,
         instance: &Instance,
     ) -> Result<Option<Arc<StoredRecord>>, Trouble> {
         let known = self.with(&instance.key, |work| work.record.clone()).flatten();
-        // What is known here of one that is changed may be old.
+        // The known record of a changed instance may be outdated.
         let known = known.filter(|kept| kept.record.is_of(instance));
         if known.is_some() || !instance.is_held() {
             return Ok(known);
@@ -28,7 +28,7 @@ impl Controller {
         let found = self.read_record(&instance.key).await?;
         match found {
             Some(kept) if kept.record.is_withdrawn() => Err(Trouble::Old),
-            // Begun anew it would have another password.
+            // If it were begun anew it would get other passwords.
             None if instance.says_what_was_made() => Err(removed(&instance.key)),
             found => Ok(found),
         }
@@ -45,8 +45,8 @@ impl Controller {
         Api::namespaced(self.client.clone(), &of.namespace)
     }
 
-    /// Writes a record: the first, or in place of the one that it follows. What is kept then: that of somebody else, if
-    /// it came first.
+    /// Writes a record: the first, or in place of the one that it follows. Returns the record that then is in force:
+    /// another process's, if it wrote first.
     pub(super) async fn record(
         &self,
         of: &Key,
@@ -60,7 +60,7 @@ impl Controller {
             true => call(api.create(&params, &secret)).await,
             false => call(api.replace(&record::name(&of.uid), &params, &secret)).await,
         };
-        // It holds the values of all parameters.
+        // The Secret holds the values of all parameters, which an error may quote.
         let unable = |error: CallError| {
             format!("what it is begun with cannot be recorded: {}", error.of_a_secret())
         };
@@ -82,8 +82,8 @@ impl Controller {
         }
     }
 
-    /// Takes the place of the record: another who still takes itself for the leader has nothing to make anything of.
-    /// Whether that was in time.
+    /// Writes a withdrawn record where there is none, so that another process which still believes that it leads cannot
+    /// begin the instance. Returns whether that was in time.
     pub(super) async fn withdraw_record(&self, key: &Key) -> Result<bool, Trouble> {
         let secret = record::withdrawn(key, &self.seal);
         let secret: Secret =
@@ -91,14 +91,14 @@ impl Controller {
         match call(self.secrets(key).create(&PostParams::default(), &secret)).await {
             Ok(_) => Ok(true),
             Err(CallError::Exists) => Ok(false),
-            // In a namespace that goes, or is gone, nobody makes anything.
+            // In a namespace that is being deleted, or is gone, nobody makes anything.
             Err(CallError::Forbidden(_) | CallError::NotFound) => Ok(true),
             Err(error) => Err(Trouble::Passing(error.of_a_secret().to_string())),
         }
     }
 
-    /// Nothing holds the record any more: it goes with its instance. Not if it was followed by another since it was
-    /// read: of that there may be more to remove.
+    /// Removes our finalizer from the record, so that it goes with its instance. Not if the record has changed since it
+    /// was read: there may be more to remove.
     pub(super) async fn release_record(
         &self,
         key: &Key,
@@ -108,8 +108,8 @@ impl Controller {
         released(self.release(key, read, body).await)
     }
 
-    /// The same of an instance whose objects stay, of which the garbage collector has taken the record for one: it is the
-    /// instance's again, and holds nothing any more, so that nobody takes it for one by which objects are to go.
+    /// Releases the record of an instance whose objects stay; the garbage collector has treated the record as one of
+    /// them. It is owned by the instance again and emptied, so that nobody removes objects by it.
     pub(super) async fn release_orphaned_record(
         &self,
         key: &Key,
@@ -119,7 +119,8 @@ impl Controller {
         let mut owned = emptied.clone();
         owned["metadata"]["ownerReferences"] = json!([owner(key)]);
         match self.release(key, read, owned).await {
-            // Some clusters let only those write owners who may delete, OpenShift among them: there it stays, empty.
+            // Some clusters, OpenShift among them, let only those set owners who may delete: there the record stays,
+            // empty.
             Err(CallError::Forbidden(_) | CallError::Denied(_)) => {
                 released(self.release(key, read, emptied).await)
             }
@@ -141,7 +142,7 @@ impl Controller {
     }
 }
 
-/// Without its record nothing more comes of an instance.
+/// The final trouble of an instance whose record was removed.
 pub(super) fn removed(of: &Key) -> Trouble {
     Trouble::Final(format!(
         "Secret {}, which recorded what was ordered, was removed: delete the instance, and order it anew",

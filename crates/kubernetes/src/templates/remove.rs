@@ -1,4 +1,5 @@
-//! Removes the objects of an instance: all of them, and only them, in the name in which they were made.
+//! Removes the objects of an instance: all of them, and only them, in the name of the requester for whom they were
+//! made.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -24,47 +25,48 @@ use super::trouble::Trouble;
 use super::{Controller, Drift};
 use crate::calls::{CallError, there};
 
-/// How soon objects that are going are looked at again; doubled up to the longest.
+/// How soon objects that are being removed are checked again; doubled up to `LONGEST`.
 const LOOK: Duration = Duration::from_millis(500);
 const LONGEST: Duration = Duration::from_secs(5);
-/// For how long a kind is not to be found before it is taken to be gone, with its objects.
+/// How long a kind has to be unknown to the API server before it counts as gone, with its objects.
 const UNKNOWN: Duration = Duration::from_secs(10);
-/// How often it is tried to undo what was made for an instance that is gone.
+/// How often the removal of objects of a vanished instance is tried.
 const UNDOES: u32 = 20;
 
-/// What has become of an object.
+/// What is left of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Left {
-    /// It is gone, or was never ours, or Kubernetes sees to it when its owner is.
+    /// The object is gone, or was never ours, or Kubernetes collects it with its owner.
     Nothing,
-    /// It is going.
+    /// The object is being removed.
     Going,
 }
 
-/// What is to be removed.
+/// The objects to be removed.
 struct Targets {
     made: Vec<Made>,
-    /// Making it has ended, or Kubernetes removes what is made yet.
+    /// Whether no further objects can come: making them has ended, or Kubernetes collects those yet to come.
     is_settled: bool,
 }
 
 impl Controller {
-    /// Goes on with the removal of an instance.
+    /// Continues the removal of an instance.
     pub(super) async fn remove(&self, instance: &Instance) -> Result<Came, Trouble> {
         let key = &instance.key;
-        // The garbage collector is at it. It takes the record's owner away, too: what is done before would be undone.
+        // The garbage collector is orphaning the objects. It also removes the record's owner reference: what is done
+        // before would be undone.
         if instance.is_orphaning() {
             self.with(key, |work| work.is_orphaned = true);
             return Ok(Came::Later(self.pause(key)));
         }
         let record = match self.read_record(key).await {
-            // Before it was recorded nothing was made; and from now on nobody records it.
+            // Nothing was made before there was a record, and from now on nobody writes one.
             Ok(None) if !self.withdraw_record(key).await? => {
                 return Ok(Came::Later(Duration::ZERO));
             }
             Ok(record) => record,
-            // Who has written it may be anybody: in nobody's name is anything removed then. Nor by a record that was let go
-            // because objects stay: whoever did that may not have come to the rest.
+            // Anybody may have written this record: nothing is removed in the name that it gives. Nor by a record that
+            // was let go because objects stay: whoever did that may not have come to the rest.
             Err(Trouble::Final(why)) => {
                 let (namespace, name) = (&*key.namespace, &*key.name);
                 let words = "the record of a TemplateInstance that is being deleted cannot be used: of its objects \
@@ -98,7 +100,7 @@ impl Controller {
         self.let_go(key, record.as_deref(), is_orphaned).await
     }
 
-    /// Removes what was made by a record. Whether making it has ended; `None`: some of it is going.
+    /// Removes the objects of a record. Returns whether making them has ended; `None`: some are still being removed.
     async fn remove_recorded(
         &self,
         instance: &Instance,
@@ -112,7 +114,7 @@ impl Controller {
         Ok((left != Left::Going).then_some(targets.is_settled))
     }
 
-    /// Lets go of the record, and of the instance.
+    /// Removes our finalizers from the record and from the instance.
     async fn let_go(
         &self,
         key: &Key,
@@ -133,8 +135,9 @@ impl Controller {
         Ok(Came::Idle)
     }
 
-    /// Without a record nobody's name is known in which objects could be removed: those that Kubernetes does not remove
-    /// are left. What another controller made in the namespace may have no owner.
+    /// Logs, and tells in an event, which objects are left: without a record it is not known in whose name they could
+    /// be removed, so those that Kubernetes does not collect stay. Objects that another controller made in the
+    /// namespace may have no owner.
     fn tell_what_is_left(&self, instance: &Instance) {
         let key = &instance.key;
         let made = instance.objects().iter().filter_map(Made::of);
@@ -196,8 +199,9 @@ impl Controller {
         }
     }
 
-    /// For how long something may still come of what was begun: by a call of ours that was not answered, or, of what is
-    /// not settled, by a call of whoever led before, who may have died in it. By then it would not be known of any more.
+    /// How long the removal has to wait, because an object may still come into being: by a call of ours that was not
+    /// answered, or, unless the instance `is_settled`, by a call of the former leader, who may have died in it. Once
+    /// the record is released, nobody would know of that object.
     fn may_come(&self, key: &Key, is_settled: bool) -> Option<Duration> {
         let led_since = (*self.led_since()).filter(|_| !is_settled);
         let unanswered = self.with(key, |work| work.unanswered).flatten();
@@ -206,7 +210,7 @@ impl Controller {
         (!wait.is_zero()).then_some(wait)
     }
 
-    /// What was made, also by somebody who did not come to say so.
+    /// The objects that were made, also those that a controller made and died before it could note them in the status.
     async fn targets(
         &self,
         instance: &Instance,
@@ -224,7 +228,8 @@ impl Controller {
             planned.extend(self.former(former).await?);
         }
         let is_whole = instance.is_made() && instance.is("Ready") && kept.record.is_of(instance);
-        // What nothing owns is looked for in any case: one that was repaired may be another than is said.
+        // Objects without an owner are looked for in any case: one that was repaired may have another uid than the
+        // status says.
         let is_elsewhere = |it: &Planned| it.is_elsewhere(&instance.key);
         let all = self.planned(instance, kept).await?.into_iter();
         planned.extend(all.filter(|it| !is_whole || is_elsewhere(it)));
@@ -239,7 +244,7 @@ impl Controller {
         Ok(Targets { made: targets, is_settled })
     }
 
-    /// What was planned, if it is there.
+    /// A planned object, if it exists and belongs to the instance.
     pub(super) async fn look_for(
         &self,
         key: &Key,
@@ -248,9 +253,9 @@ impl Controller {
     ) -> Result<Option<Made>, Trouble> {
         let found = match get(client, &self.kinds, planned).await {
             Ok(found) => found,
-            // What cannot be asked for was never made.
+            // An object for which the API server takes no request was never made.
             Err(CallError::Invalid(_)) => None,
-            // Who may not read it any more leaves it to Kubernetes.
+            // Where the requester may not read the object any more, it is left to Kubernetes.
             Err(CallError::Forbidden(_))
                 if planned.namespace.as_deref() == Some(&*key.namespace) =>
             {
@@ -275,14 +280,14 @@ impl Controller {
         };
         let served = self.kinds.find_any(&made.api_version, &made.kind).await.map_err(failed)?;
         let Some(served) = served else {
-            // A kind that is gone took its objects with it; one that comes back did not.
+            // A kind that is gone took its objects with it; with one that comes back they exist still.
             let since = self.with(key, |work| {
                 *work.unknown.entry(made.uid.clone()).or_insert_with(Instant::now)
             });
             let is_gone = since.is_none_or(|since| since.elapsed() >= UNKNOWN);
             return Ok(if is_gone { Left::Nothing } else { Left::Going });
         };
-        // It was an answer, and no object.
+        // What was created was an answer, and no object.
         if !served.is_kept || !served.can_be_in(&made.namespace) {
             return Ok(Left::Nothing);
         }
@@ -291,14 +296,14 @@ impl Controller {
         match self.kinds.seen(&served.resource.api_version, left) {
             Ok(left) => Ok(left),
             Err(CallError::Unserved) => Ok(Left::Going),
-            // Who may not any more leaves it to Kubernetes, where it is owned.
+            // Where the requester may not delete the object any more, Kubernetes collects it, as it is owned.
             Err(CallError::Forbidden(_)) if in_place => Ok(Left::Nothing),
             Err(error) => Err(failed(error)),
         }
     }
 
-    /// Another leads by now, or the instance is gone, and it may be that nobody else knows of what was just made. Where the
-    /// instance goes, or has gone, that goes too.
+    /// Takes care of objects that were just made, when another controller leads by now, or the instance is gone:
+    /// perhaps nobody else knows of them. If the instance is being deleted, or is gone, they are removed too.
     pub(super) async fn leave(&self, instance: &Instance, made: Vec<Made>) {
         for _ in 0..UNDOES {
             if let Ok(is_there) = self.refresh(&instance.key).await {
@@ -321,25 +326,26 @@ impl Controller {
         );
     }
 
-    /// Whether an instance goes, and what was made of it does not stay.
+    /// Whether an instance is being deleted together with its objects.
     async fn goes_with_all(&self, known: Option<&Instance>) -> Result<bool, Trouble> {
         let Some(known) = known.filter(|known| known.deleting) else { return Ok(false) };
         match self.read_record(&known.key).await {
             Ok(record) => Ok(!is_orphaned(known, record.as_deref())),
-            // As where it is removed.
+            // As in [`Controller::remove`].
             Err(Trouble::Final(_)) => Ok(false),
             Err(trouble) => Err(trouble),
         }
     }
 
-    /// The instance has gone while its objects were made: what nothing owns goes, too. The record stays for whoever looks
-    /// for such, once nothing can come any more.
+    /// Removes the objects without an owner that were made while their instance vanished. The record stays until the
+    /// leader looks for orphaned records, when no further object can come.
     pub(super) async fn undo(&self, instance: &Instance, made: Vec<Made>) {
         self.take_back(instance, made).await;
         self.stray.notify_one();
     }
 
-    /// Removes what nothing owns of what was made. What the instance said is known to whoever removes it, or lets it be.
+    /// Removes those of the objects that have no owner. Objects in the status are left out: whoever removes the
+    /// instance knows them.
     async fn take_back(&self, instance: &Instance, made: Vec<Made>) {
         let said = instance.objects().iter().filter_map(Made::of);
         let said: HashSet<String> = said.map(|it| it.uid).collect();
@@ -358,7 +364,7 @@ impl Controller {
             }
             tokio::time::sleep(LOOK).await;
         }
-        // What was deleted goes, however slowly.
+        // Deleted objects go, however slowly.
         if removed.is_ok() {
             return;
         }
@@ -367,14 +373,15 @@ impl Controller {
     }
 }
 
-/// Whether the objects of an instance that goes are let be. Kubernetes takes away whom the record belongs to before it
-/// says no more that they are: so that is known to whoever comes later, and of what nothing owns, too.
+/// Whether the objects of an instance that is being deleted stay. Kubernetes removes the owner reference of the record
+/// before it removes the finalizer that says so: by the record it is known later, too, and for objects without an
+/// owner.
 pub(super) fn is_orphaned(instance: &Instance, record: Option<&StoredRecord>) -> bool {
     instance.is_orphaning() || record.is_some_and(|kept| kept.is_orphaned)
 }
 
-/// How what an object has made goes. It is waited for, pods above all; but for what makes nothing that matters that
-/// would be a turn of the garbage collector for each, and it takes twenty a second.
+/// The propagation policy for the dependents of an object. Their removal is waited for, pods above all; but not for
+/// kinds without dependents that matter: each would cost a turn of the garbage collector, which takes twenty a second.
 fn propagation(served: &ServedKind) -> PropagationPolicy {
     let makes_nothing = match (served.resource.group.as_str(), served.resource.kind.as_str()) {
         ("", "ReplicationController") => false,
@@ -397,7 +404,7 @@ fn propagation(served: &ServedKind) -> PropagationPolicy {
     }
 }
 
-/// Deletes an object, if it is the one that was made, and nobody has made it something else since.
+/// Deletes an object, if it is the one that was made, and still belongs to the instance.
 pub(super) async fn remove_from(
     ours: Ours<'_>,
     client: &Client,
@@ -408,7 +415,7 @@ pub(super) async fn remove_from(
     let found = requests.get_metadata(&made.name, &GetParams::default());
     let Some(found) = there(answered(client, found).await)? else { return Ok(Left::Nothing) };
     let metadata = &found["metadata"];
-    // Whoever takes the owner away means it to stay.
+    // Whoever removes the owner reference means the object to stay.
     if !ours.has_made(served, made, &found) {
         return Ok(Left::Nothing);
     }
@@ -423,7 +430,7 @@ pub(super) async fn remove_from(
     };
     match delete(client, &requests, removal).await {
         Ok(true) => Ok(Left::Nothing),
-        // Written in the meantime, or gone, with its version or without: it is looked at again.
+        // The object was written in the meantime, or is gone, with its version or without: it is checked again.
         Ok(false) | Err(CallError::Conflict | CallError::NotFound) => Ok(Left::Going),
         Err(error) => Err(error),
     }

@@ -1,4 +1,4 @@
-//! The requester: who an instance is made for, and in whose name everything is done.
+//! The requester: for whom an instance is made, and in whose name every call for it is made.
 
 use data_encoding::HEXLOWER;
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -8,25 +8,25 @@ use serde_json::{Value, json};
 
 use crate::access::Identity;
 
-/// How much of an identity is sent, in bytes: API servers take about a megabyte of headers.
+/// How many bytes an identity may have: API servers take about a megabyte of headers.
 const MOST: usize = 256 * 1024;
-/// How many values of it.
+/// How many values an identity may have.
 const MANY: usize = 10_000;
 
-/// What an API server says of us where we may not act for others: `cannot impersonate resource "users"`, and from 1.36 on of
-/// each of its modes, as `cannot impersonate:user-info resource "users"`.
+/// The API server's message where we may not impersonate: `cannot impersonate resource "users"`, and from 1.36 on for
+/// each of the modes, as `cannot impersonate:user-info resource "users"`.
 pub(super) const MAY_NOT_IMPERSONATE: &str = "cannot impersonate";
 
-/// Somebody in whose name calls are made: `spec.requester`.
+/// A requester, from `spec.requester`, in whose name calls are made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Requester {
-    /// Who it is.
+    /// The identity of the requester.
     pub(super) identity: Identity,
     headers: HeaderMap,
 }
 
 impl Requester {
-    /// As `spec.requester` says.
+    /// Reads a requester from `spec.requester`.
     pub(super) fn of(spec: &Value) -> Result<Self, String> {
         let text = |name: &str| match &spec[name] {
             Value::Null => Ok(String::new()),
@@ -57,10 +57,10 @@ impl Requester {
         })
     }
 
-    /// Somebody whom the API server is told of, as a whole (Kubernetes, "User impersonation").
+    /// A requester with the headers that impersonate the whole identity (Kubernetes, "User impersonation").
     ///
     /// # Errors
-    /// If there is no name, or if something of it cannot be sent.
+    /// If there is no user name, or if a part of the identity cannot be sent in a header.
     pub(super) fn new(identity: Identity) -> Result<Self, String> {
         if identity.user.is_empty() {
             return Err("spec.requester.username: Required value".to_owned());
@@ -73,7 +73,7 @@ impl Requester {
             if size > MOST || headers.len() >= MANY {
                 return Err(format!("spec.requester: is more than {MOST} bytes, or {MANY} values"));
             }
-            // On the way white space at the ends is lost: it would be somebody else.
+            // White space at the ends is lost in a header: the identity would be another.
             if value.is_empty() || value != value.trim_matches([' ', '\t']) {
                 return Err(wrong());
             }
@@ -98,7 +98,7 @@ impl Requester {
         Ok(Self { identity, headers })
     }
 
-    /// As `spec.requester` has it.
+    /// The requester as `spec.requester` has it.
     pub(super) fn spec(&self) -> Value {
         let Identity { user, uid, groups, extra } = &self.identity;
         let mut spec = json!({"username": user});
@@ -114,7 +114,7 @@ impl Requester {
         spec
     }
 
-    /// A client whose calls are the requester's.
+    /// A client that makes its calls in the requester's name.
     pub(super) fn client(&self, base: &Client, namespace: &str) -> Client {
         let (base, headers) = (base.clone(), self.headers.clone());
         let service = tower::service_fn(move |mut request: http::Request<Body>| {
@@ -129,8 +129,8 @@ impl Requester {
     }
 }
 
-/// A key of `extra` as a part of a header's name: what may not be in one, and capitals, which are lost in one, as `%`
-/// and two hexadecimal digits.
+/// A key of `extra` as a part of a header's name: characters that may not be in one, and capitals, which would be lost,
+/// become `%` and two hexadecimal digits.
 fn escaped(key: &str) -> String {
     let plain =
         |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-._~".contains(&byte);

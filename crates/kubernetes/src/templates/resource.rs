@@ -14,7 +14,7 @@ use super::seen::SeenInstance;
 use crate::deep::{Unread, part};
 use crate::queue::Placed;
 
-/// What tells one from others: of its name there may be another, later.
+/// The key of an instance; with the uid, because a later instance may have the same name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Key {
     pub(super) namespace: Arc<str>,
@@ -43,21 +43,21 @@ impl Key {
 /// The finalizer that Kubernetes sets by `--cascade=orphan`.
 const ORPHAN: &str = "orphan";
 
-/// How long objects may take to be ready, from the creation of their instance, unless it says otherwise.
+/// How long objects may take to become ready, from the creation of their instance, by default.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// One that is there.
+/// A TemplateInstance that exists.
 #[derive(Debug)]
 pub(super) struct Instance {
     pub(super) key: Key,
-    /// For the write that follows from it.
+    /// The `resourceVersion`, for the next write.
     pub(super) version: String,
     pub(super) generation: i64,
     pub(super) deleting: bool,
     pub(super) created_at: Timestamp,
     pub(super) finalizers: Vec<String>,
     annotations: Value,
-    /// As it is written: of most that are heard of only the status is looked at.
+    /// The instance as text: of most instances only the status is looked at.
     seen: Arc<SeenInstance>,
     spec: OnceLock<Result<Value, Unread>>,
     status: Value,
@@ -75,13 +75,13 @@ impl Instance {
             finalizers: seen.finalizers().to_vec(),
             annotations: json!(seen.metadata.annotations),
             spec: OnceLock::new(),
-            // It is ours; what cannot be read of it was not written by us.
+            // The status is written by us: a part that cannot be read was not.
             status: part(seen.status.as_deref()).unwrap_or_default(),
             seen,
         })
     }
 
-    /// What is ordered; null where it is not read.
+    /// The spec; null where it cannot be read.
     pub(super) fn spec(&self) -> &Value {
         self.read().as_ref().unwrap_or(&Value::Null)
     }
@@ -90,7 +90,7 @@ impl Instance {
         self.spec.get_or_init(|| part(self.seen.spec.as_deref()))
     }
 
-    /// What its spec takes once it is read, in bytes.
+    /// How many bytes the spec takes once it is parsed.
     pub(super) fn weight(&self) -> usize {
         self.seen.weight()
     }
@@ -103,10 +103,10 @@ impl Instance {
         self.annotations[name].as_str()
     }
 
-    /// Whether it can be read.
+    /// Checks that the spec and the timeout can be read.
     ///
     /// # Errors
-    /// If not: what to do about it.
+    /// If not; the message says what is wrong.
     pub(super) fn check(&self) -> Result<(), String> {
         match self.read() {
             Err(why) => Err(format!("spec: {why}")),
@@ -114,27 +114,27 @@ impl Instance {
         }
     }
 
-    /// Whether it is an object of another instance.
+    /// Whether the instance is an object of another instance.
     pub(super) fn is_nested(&self) -> bool {
         self.seen.labels().contains_key(OWNER)
     }
 
-    /// The Secret that its parameters are in.
+    /// The name of the Secret with the parameters.
     pub(super) fn secret(&self) -> Option<&str> {
         self.spec()["secret"]["name"].as_str().filter(|name| !name.is_empty())
     }
 
-    /// Who it is made for, as it says.
+    /// The requester that the spec names.
     pub(super) fn requester(&self) -> Result<Requester, String> {
         Requester::of(&self.spec()["requester"])
     }
 
-    /// Whether it is held until its objects are gone.
+    /// Whether the instance has our finalizer, which holds it until its objects are gone.
     pub(super) fn is_held(&self) -> bool {
         self.finalizers.iter().any(|finalizer| finalizer == FINALIZER)
     }
 
-    /// Whether whoever deleted it lets its objects be, and the garbage collector has not seen to that yet.
+    /// Whether the instance was deleted with its objects orphaned, and the garbage collector has not done that yet.
     pub(super) fn is_orphaning(&self) -> bool {
         self.finalizers.iter().any(|finalizer| finalizer == ORPHAN)
     }
@@ -145,48 +145,48 @@ impl Instance {
         holding.any(|it| it["type"] == condition)
     }
 
-    /// Whether nothing further becomes of it, unless it is changed.
+    /// Whether the instance is ready or has failed, so that nothing happens unless it is changed.
     pub(super) fn has_ended(&self) -> bool {
         self.is("Ready") || self.is("InstantiateFailure")
     }
 
-    /// Whether something else is ordered than what was last taken up. Where the API server counts no generations
-    /// (OpenShift's own kinds, whose spec never changes) nothing is.
+    /// Whether the spec has changed since it was last taken up. Never where the API server counts no generations
+    /// (OpenShift's own kinds, whose spec never changes).
     pub(super) fn is_changed(&self) -> bool {
         let observed = self.status["observedGeneration"].as_i64().unwrap_or_default();
         let taken_up = self.status["change"]["generation"].as_i64().unwrap_or_default();
         self.generation > observed.max(taken_up).max(1)
     }
 
-    /// Whether what is ordered now is a change that was taken up.
+    /// Whether the present spec is a change that was taken up.
     pub(super) fn is_taken_up(&self) -> bool {
         self.status["change"]["generation"] == self.generation
     }
 
-    /// When what is ordered now was taken up.
+    /// When the present spec was taken up.
     pub(super) fn begun_at(&self) -> Timestamp {
         let at = self.status["change"]["startedAt"].as_str().filter(|_| self.is_taken_up());
         at.and_then(|at| at.parse().ok()).unwrap_or(self.created_at)
     }
 
-    /// Its objects, as it says.
+    /// The objects in the status.
     pub(super) fn objects(&self) -> &[Value] {
         self.status["objects"].as_array().map_or(&[], Vec::as_slice)
     }
 
-    /// Whether something was made of it, as it says.
+    /// Whether the status says that something was made.
     pub(super) fn says_what_was_made(&self) -> bool {
         !self.objects().is_empty() || self.status["revision"].is_u64()
     }
 
-    /// Whether all of its objects were made.
+    /// Whether all objects of the present spec were made.
     pub(super) fn is_made(&self) -> bool {
         let planned = self.spec()["template"]["objects"].as_array().map_or(0, Vec::len);
         let observed = self.status["observedGeneration"].as_i64();
         self.objects().len() >= planned && observed.is_some_and(|it| it >= self.generation)
     }
 
-    /// When its objects have taken too long.
+    /// When the time for the objects to become ready is over.
     pub(super) fn deadline(&self) -> Timestamp {
         let timeout = self.timeout().unwrap_or(TIMEOUT);
         let timeout = jiff::SignedDuration::try_from(timeout).unwrap_or(jiff::SignedDuration::MAX);
@@ -198,10 +198,10 @@ impl Instance {
     }
 }
 
-/// How long the objects of an instance may take to be ready: by its own annotations, else by its template's.
+/// How long the objects of an instance may take to become ready: by the instance's annotations, else by its template's.
 ///
 /// # Errors
-/// If the annotation is no period: what to do about it.
+/// If the annotation is no duration; the message says what is wrong.
 pub(super) fn ready_timeout(annotations: &Value, spec: &Value) -> Result<Duration, String> {
     let own = ready::timeout(annotations)?;
     let of_template = || ready::timeout(&spec["template"]["metadata"]["annotations"]);

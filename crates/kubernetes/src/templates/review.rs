@@ -1,4 +1,4 @@
-//! Whether the requester may make everything, asked before anything is made.
+//! The access review before anything is made: may the requester make all objects?
 
 use std::collections::BTreeMap;
 
@@ -15,11 +15,11 @@ use super::plan::Planned;
 use super::trouble::Trouble;
 use crate::calls::{CallError, call};
 
-/// What a requester needs the right to: a verb, and an object that it is for.
+/// A right that a requester needs: a verb, and the object that it is for.
 pub(super) type Needed<'a> = (&'static str, &'a Planned);
 
-/// What is needed to make a plan; where something was made before (`formers`: what of it has to go) to change it; and
-/// to make the Secret of a `binding` of what is exposed.
+/// The rights needed to make a plan; to change what was made before, if there are `formers` (the objects that have to
+/// go); and to make the `binding` Secret of the exposed values.
 pub(super) fn needed<'a>(
     plan: &'a [Planned],
     formers: Option<&'a [Planned]>,
@@ -40,11 +40,11 @@ pub(super) fn needed<'a>(
         .collect()
 }
 
-/// Asks whether the requester, whose client it is, may do all that is needed: once for each verb, resource and
+/// Checks that the requester, for whom the client acts, has all needed rights: one question for each verb, resource and
 /// namespace.
 ///
 /// # Errors
-/// If not: all that is missing.
+/// If rights are missing: all of them.
 pub(super) async fn review(
     client: &Client,
     user: &str,
@@ -95,7 +95,7 @@ async fn may(client: &Client, verb: &str, planned: &Planned) -> Result<bool, Cal
     has_right(client, right).await
 }
 
-/// Whether the requester, whose client it is, has a right (SelfSubjectAccessReview).
+/// Whether the requester, for whom the client acts, has a right (SelfSubjectAccessReview).
 pub(super) async fn has_right(
     client: &Client,
     right: ResourceAttributes,

@@ -1,4 +1,5 @@
-//! Templates and their instances as they are read: in parts, of which one that cannot be read hides no other.
+//! Templates and TemplateInstances as they are read: in parts, so that a part that cannot be read does not hide the
+//! others.
 
 use std::sync::OnceLock;
 
@@ -11,10 +12,10 @@ use serde_json::{Map, Value, json};
 use super::names::{GROUP, Kind, VERSION};
 use crate::deep::{self, HEAVIEST, Unread, part, resource};
 
-/// What one member of a map takes beside its name and its value, in bytes.
+/// How many bytes a member of a map takes beside its name and its value.
 const EACH: usize = 64;
 
-/// A TemplateInstance, its parts as text: thousands of them are kept, and few are worked on.
+/// A TemplateInstance with its parts as text: thousands are kept, and few are processed.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct SeenInstance {
     #[serde(default, deserialize_with = "deep::metadata")]
@@ -28,7 +29,7 @@ pub(super) struct SeenInstance {
 }
 
 impl SeenInstance {
-    /// The length of what is kept of it, in bytes.
+    /// How many bytes the kept texts take.
     pub(super) fn length(&self) -> usize {
         let metadata = &self.metadata;
         let notes = metadata.annotations.iter().chain(&metadata.labels).flatten();
@@ -41,7 +42,7 @@ impl SeenInstance {
         notes + owners + finalizers + parts.map(|part| part.get().len()).sum::<usize>()
     }
 
-    /// What its spec takes once it is read, in bytes; nothing, if it is not read.
+    /// How many bytes the spec takes once it is parsed; 0 if it is too heavy to be parsed.
     pub(super) fn weight(&self) -> usize {
         *self.weight.get_or_init(|| {
             let weight = self.spec.as_ref().map_or(0, |spec| weigh(spec.get().as_bytes()));
@@ -50,7 +51,7 @@ impl SeenInstance {
     }
 }
 
-/// A Template, its parts as text.
+/// A Template with its parts as text.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct SeenTemplate {
     #[serde(default, deserialize_with = "deep::metadata")]
@@ -66,10 +67,10 @@ pub(super) struct SeenTemplate {
 }
 
 impl SeenTemplate {
-    /// The whole of it.
+    /// The whole Template as one document.
     ///
     /// # Errors
-    /// If a part of it is not read.
+    /// If a part of it cannot be read.
     pub(super) fn document(&self) -> Result<Value, Unread> {
         let mut document = Map::new();
         document.insert("apiVersion".to_owned(), json!(format!("{GROUP}/{VERSION}")));

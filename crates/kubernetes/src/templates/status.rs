@@ -1,4 +1,4 @@
-//! How an instance stands, in the words of the original.
+//! The status of an instance, with OpenShift's words.
 
 use serde_json::{Value, json};
 
@@ -7,42 +7,42 @@ use super::plan::is_path_segment;
 use super::resource::Instance;
 use crate::conditions::{condition, stands};
 
-/// What is said of an instance.
+/// The state of an instance, as its status says it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Stand {
-    /// It is not there yet, and why.
+    /// The objects are not ready yet; with the reason.
     Waiting(String),
-    /// It cannot go on now, and is tried again.
+    /// The work cannot go on now, and is tried again; with the reason.
     Retrying(String),
-    /// Something else is ordered, and it is to become that.
+    /// The spec was changed, and the objects are to follow it.
     Changing,
-    /// It is there.
+    /// All objects are made and ready.
     Ready,
-    /// Nothing becomes of it.
+    /// The instance failed.
     Failed {
         why: String,
-        /// Whether its objects were waited for then.
+        /// Whether it was waiting for its objects then.
         was_awaited: bool,
     },
 }
 
-/// How its objects are, beside what was made.
+/// The drift state of the objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Objects {
     AsMade,
     Drifted,
-    /// They were drifted, and are as made again.
+    /// Objects had drifted, and were changed back.
     Repaired,
 }
 
-/// What the original says while objects are waited for.
+/// OpenShift's message while objects are awaited.
 pub(super) const WAITING: &str = "Waiting for instantiated objects to report ready";
-/// What it says when that took too long.
+/// OpenShift's message when that took too long.
 pub(super) const TIMEOUT: &str = "timeout while waiting for template instance to be ready";
-/// The longest message: a thousand objects may each have something to say.
+/// How many bytes a message has at most: a thousand objects may each have something to say.
 const LONGEST: usize = 8 * 1024;
 
-/// Conditions that say so, with those of other types as they are. `at` is RFC 3339.
+/// The conditions for a state, with those of other types as they are. `at` is RFC 3339.
 pub(super) fn conditions(instance: &Instance, stand: &Stand, at: &str) -> Value {
     let ready = |status, reason, message: &str| ("Ready", status, reason, cut(message));
     let failure = |message: &str| ("InstantiateFailure", "True", "Failed", cut(message));
@@ -64,7 +64,7 @@ pub(super) fn conditions(instance: &Instance, stand: &Stand, at: &str) -> Value 
     let mut conditions = instance.status()["conditions"].as_array().cloned().unwrap_or_default();
     for (kind, status, reason, message) in said {
         let there = conditions.iter_mut().find(|it| it["type"] == kind);
-        // One that never failed does not say that it has not.
+        // An instance that never failed has no such condition.
         if kind == "InstantiateFailure" && status == "False" && there.is_none() {
             continue;
         }
@@ -78,7 +78,7 @@ pub(super) fn conditions(instance: &Instance, stand: &Stand, at: &str) -> Value 
     Value::Array(conditions)
 }
 
-/// Conditions that say whether objects are what was made; `None` where that is no news.
+/// The conditions with the drift state; `None` where that is no news.
 pub(super) fn said_of_drift(
     instance: &Instance,
     objects: Objects,
@@ -91,7 +91,7 @@ pub(super) fn said_of_drift(
     let (status, reason) = match objects {
         Objects::Drifted => ("True", "Drifted"),
         Objects::Repaired => ("False", "Repaired"),
-        // One that never drifted does not say that it has not; what was repaired stays to be seen.
+        // An instance that never drifted has no such condition; that it was repaired stays visible.
         Objects::AsMade if was["status"] != "True" => return None,
         Objects::AsMade => ("False", "AsMade"),
     };
@@ -113,30 +113,30 @@ fn cut(text: &str) -> String {
     }
 }
 
-/// An object that was made.
+/// An object that was made, as `status.objects` has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Made {
     pub(super) api_version: String,
     pub(super) kind: String,
-    /// Empty for what is of the whole cluster.
+    /// Empty for cluster-scoped objects.
     pub(super) namespace: String,
     pub(super) name: String,
     pub(super) uid: String,
     pub(super) state: State,
-    /// What it waits for, or how it failed; empty otherwise.
+    /// What the object waits for, or how it failed; empty otherwise.
     pub(super) message: String,
 }
 
-/// How an object stands.
+/// The state of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
-    /// It is there; nobody waits for more.
+    /// The object exists; nobody waits for its readiness.
     Created,
-    /// It is waited for.
+    /// The object is awaited.
     Waiting,
-    /// It was waited for, and is ready.
+    /// The object was awaited, and is ready.
     Ready,
-    /// It was waited for, and will not be ready.
+    /// The object was awaited, and will not become ready.
     Failed,
 }
 
@@ -161,18 +161,18 @@ impl State {
 }
 
 impl Made {
-    /// Whether both are in one place: one may be there instead of the other.
+    /// Whether both are in the same place: one may have taken the place of the other.
     pub(super) fn is_at(&self, other: &Self) -> bool {
         self.place() == other.place()
     }
 
-    /// Where it is: there is no other.
+    /// The place of the object: version, kind, namespace and name.
     pub(super) fn place(&self) -> [&str; 4] {
         [&self.api_version, &self.kind, &self.namespace, &self.name]
     }
 
-    /// As `status.objects` has it; `None` for what names no object. Others may have written it: what cannot be a part of a
-    /// path would lead a call to something else.
+    /// Reads an entry of `status.objects`; `None` if it names no object. Others may have written it: a name that cannot
+    /// be a part of a path would lead a call to something else.
     pub(super) fn of(entry: &Value) -> Option<Self> {
         let reference = &entry["ref"];
         let text = |of: &str| reference[of].as_str().unwrap_or_default().to_owned();
@@ -192,7 +192,7 @@ impl Made {
         is_one.then_some(made)
     }
 
-    /// For `status.objects`.
+    /// The entry for `status.objects`.
     pub(super) fn entry(&self) -> Value {
         let mut entry = json!({
             "ref": {

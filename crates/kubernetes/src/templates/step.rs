@@ -1,4 +1,4 @@
-//! One look at an instance, and what is to be done.
+//! One processing step of an instance: looks at it, and does what is to be done.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -17,43 +17,43 @@ use super::trouble::{Trouble, written};
 use super::{Controller, Requesters, verified};
 use crate::calls::call;
 
-/// How often it may seem not to go, and for how long, before it is said not to.
+/// How often, and for how long, doubtful trouble is tried again before it counts as final.
 const DOUBTS: u32 = 4;
 const DOUBTED: Duration = Duration::from_secs(4);
 
-/// When one is looked at again that stands as it stood, though it was to be otherwise.
+/// How soon an instance is processed again whose status should have changed and did not.
 const STILL: Duration = Duration::from_secs(5);
 
-/// For how long another has time to begin with the removal of what is its own.
+/// How long another Manciple has time to begin the removal of its own instance.
 const ANOTHER: Duration = Duration::from_secs(60);
 
-/// What a step comes to.
+/// The result of a step.
 pub(super) enum Came {
-    /// It is looked at again when something happens.
+    /// The instance is processed again when something happens.
     Idle,
-    /// It is looked at again then, too.
+    /// The instance is processed again after this time, too.
     Later(Duration),
-    /// It has ended, or stands differently: this is to be said.
+    /// The instance has ended, or its state has changed: this is to be written to its status.
     Stands(Stand, Option<Vec<Made>>),
 }
 
-/// When one is looked at again of which nothing is kept: each look has to read it.
+/// How soon an instance is processed again that the table does not keep, and that has to be read each time.
 const UNKEPT: Duration = Duration::from_secs(10);
 
-/// When one is looked at again of which nothing is kept, and that was to be looked at after this: if not at once, so that
-/// it goes on, not soon.
+/// The pause before the next step of an instance that is not kept: none where it has to go on at once, otherwise at
+/// least [`UNKEPT`].
 fn unkept(pause: Duration) -> Duration {
     if pause.is_zero() { pause } else { pause.max(UNKEPT) }
 }
 
-/// All is kept of an instance for as long as this is there.
+/// A guard that marks an instance as being processed: the table keeps all of it as long as the guard lives.
 struct Attended<'a> {
     of: &'a Controller,
     key: &'a Key,
 }
 
 impl<'a> Attended<'a> {
-    /// Of one with something to do, also what its spec takes once it is read, in bytes.
+    /// Marks an instance; also returns how many bytes its parsed spec takes, if it has something to do.
     fn to(of: &'a Controller, key: &'a Key) -> (Self, Option<usize>) {
         let open = of.table().attend(key);
         let weight = open.map(|seen| seen.map_or_else(|weight| weight, |seen| seen.weight()));
@@ -68,7 +68,8 @@ impl Drop for Attended<'_> {
 }
 
 impl Controller {
-    /// Looks, and does what is to be done. When to look again though nothing happens; `Err`: when it may go better.
+    /// Processes an instance. Returns when to do so again though nothing happens; `Err`: it did not succeed, and is to
+    /// be tried again.
     pub(super) async fn step(&self, key: &Key) -> Result<Option<Duration>, ()> {
         let looked = {
             let (_attended, open) = Attended::to(self, key);
@@ -84,7 +85,7 @@ impl Controller {
         looked.map(|again| again.map(|pause| if is_kept { pause } else { unkept(pause) }))
     }
 
-    /// The same, of one with something to do, whose turn it is.
+    /// Processes an instance with something to do, once it has its permit.
     async fn go_on(&self, key: &Key) -> Result<Option<Duration>, ()> {
         if self.table().is_unread(key) {
             self.refresh(key).await.map_err(|error| {
@@ -92,7 +93,7 @@ impl Controller {
                 tracing::warn!(namespace, name, %error, "it cannot be read");
             })?;
         }
-        // By now it may have ended, or be gone.
+        // The instance may have ended, or be gone by now.
         let known = self.table().instance(key);
         let Some(instance) = known else { return Err(()) };
         let came = match decide(&self.state(&instance)) {
@@ -117,7 +118,7 @@ impl Controller {
                 match came {
                     Came::Idle => return Ok(None),
                     Came::Later(pause) => return Ok(Some(pause)),
-                    // What follows from it is up to this: the event of it is no news.
+                    // The next step follows from here: the watch event of this write is no news.
                     Came::Stands(stand, objects) => {
                         match self.conclude(&instance, &stand, objects).await {
                             Ok(true) => return Ok(Some(Duration::ZERO)),
@@ -132,7 +133,7 @@ impl Controller {
         self.troubled(&instance, self.doubted(key, trouble)).await
     }
 
-    /// Says how it stands; once it is ready, with what workloads are given.
+    /// Writes the state of an instance to its status; with its binding, once it is ready.
     async fn conclude(
         &self,
         instance: &Instance,
@@ -165,7 +166,7 @@ impl Controller {
                 }
                 return Err(());
             }
-            // One that is being removed does not fail: it is tried until it goes.
+            // An instance that is being removed does not fail: the removal is tried until it succeeds.
             Trouble::Final(why) if !instance.deleting => {
                 Stand::Failed { why, was_awaited: instance.is_taken_up() }
             }
@@ -183,7 +184,7 @@ impl Controller {
         let has_failed = matches!(stand, Stand::Failed { .. });
         let made = has_failed.then(|| self.made_so_far(instance));
         let mut said = self.say(instance, &stand, made).await;
-        // There is no room for what was made: when it goes that is found by what was recorded.
+        // There is no room in the status for the objects: their removal finds them by the record.
         if has_failed && matches!(said, Err(Trouble::Final(_))) {
             said = self.say(instance, &stand, None).await;
         }
@@ -193,7 +194,7 @@ impl Controller {
         }
     }
 
-    /// What is there of it: what it said, and what was made or changed since.
+    /// The objects of an instance so far: those in its status, and those made or changed since.
     fn made_so_far(&self, instance: &Instance) -> Vec<Made> {
         let made = self.with(&instance.key, |work| work.made.values().cloned().collect());
         let mut made: Vec<Made> = made.unwrap_or_default();
@@ -204,8 +205,8 @@ impl Controller {
         made
     }
 
-    /// One that is to go and was verified with another key is another Manciple's. If that does not come, the key may have
-    /// been lost: somebody is told. When to look again.
+    /// Waits for another Manciple to remove an instance that was verified with its key. If it does not, the key may
+    /// have been lost, and that is logged. Returns when to look again.
     fn wait_for_another(&self, instance: &Instance) -> Option<Duration> {
         let is_stuck = instance.deleting && instance.is_held();
         if !is_stuck || !verified::is_of_another(instance, &self.seal) {
@@ -245,7 +246,7 @@ impl Controller {
         }
     }
 
-    /// What it waited for when its time was over.
+    /// The message that says what an instance waited for when its time was over.
     fn last_words(&self, instance: &Instance) -> String {
         let made = instance.objects().iter().filter_map(Made::of);
         let waiting = made.filter(|it| it.state == status::State::Waiting);
@@ -262,7 +263,7 @@ impl Controller {
         all.join("\n")
     }
 
-    /// What seemed not to go a few times, for a few seconds, does not.
+    /// Makes doubtful trouble final after [`DOUBTS`] times and [`DOUBTED`].
     fn doubted(&self, key: &Key, trouble: Trouble) -> Trouble {
         let Trouble::Doubtful(why) = trouble else { return trouble };
         let doubts = self.with(key, |work| {
@@ -276,12 +277,12 @@ impl Controller {
         }
     }
 
-    /// What this process knows of what it does with one; `None` where that one is not there any more.
+    /// Calls a function with this process's work on an instance; `None` if the instance is not in the table.
     pub(super) fn with<T>(&self, key: &Key, of: impl FnOnce(&mut Work) -> T) -> Option<T> {
         self.table().work(key).map(of)
     }
 
-    /// Says how it stands; whether that was new.
+    /// Writes the state of an instance to its status; whether that was news.
     pub(super) async fn say(
         &self,
         of: &Instance,
@@ -289,7 +290,7 @@ impl Controller {
         objects: Option<Vec<Made>>,
     ) -> Result<bool, Trouble> {
         let key = &of.key;
-        // It may have been written since the step began; what is ordered since is not what this is of.
+        // The instance may have been written since the step began; this result is not of a newer order.
         let Some(instance) = self.table().instance(key) else { return Ok(false) };
         if instance.generation != of.generation {
             return Err(Trouble::Old);
@@ -347,7 +348,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Has it held until its objects are gone; or not any longer.
+    /// Sets our finalizer on an instance, which holds it until its objects are gone, or removes it.
     pub(super) async fn hold(&self, instance: &Instance, is_held: bool) -> Result<(), Trouble> {
         let others = instance.finalizers.iter().filter(|it| *it != FINALIZER).cloned();
         let ours = is_held.then(|| FINALIZER.to_owned());
@@ -366,7 +367,7 @@ impl Controller {
         Ok(())
     }
 
-    /// As it is known now.
+    /// The instance as the table has it now.
     pub(super) fn known(&self, key: &Key) -> Result<Arc<Instance>, Trouble> {
         self.table().instance(key).ok_or(Trouble::Old)
     }

@@ -1,4 +1,4 @@
-//! What others are told of instances, beside what they say themselves: events of what went wrong, and counts.
+//! Reports about instances beside their status: events about failures, and counts.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,31 +13,31 @@ use super::resource::Instance;
 use super::status::Stand;
 use crate::events::{Told, warning, write};
 
-/// How much of an instance's name the name of an event has: 16 digits and a dot come after it.
+/// How many characters of the instance's name an event's name has: a dot and 16 digits follow.
 const NAME: usize = 236;
 
-/// What has happened since the start.
+/// Counts of instances that ended since the start.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     ready: AtomicU64,
     failed: AtomicU64,
 }
 
-/// How it stands, and what has happened since the start.
+/// Counts of instances: the present ones, and those that ended since the start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Counts {
-    /// How many instances there are.
+    /// How many instances exist.
     pub known: usize,
-    /// How long those that are neither ready nor have failed are at it, in seconds.
+    /// For each instance that is neither ready nor failed, for how many seconds it has been processed.
     pub ages: Vec<u64>,
-    /// How many became ready.
+    /// How many instances became ready since the start.
     pub ready: u64,
-    /// How many failed.
+    /// How many instances failed since the start.
     pub failed: u64,
 }
 
 impl Controller {
-    /// How it stands, and what has happened since the start.
+    /// The present counts.
     pub fn counts(&self) -> Counts {
         let now = self.now();
         let (known, begun) = self.table().begun();
@@ -50,7 +50,7 @@ impl Controller {
         }
     }
 
-    /// It was said how it stands.
+    /// Counts a state that was written to the status, and tells a failure in an event.
     pub(super) fn tell(&self, instance: &Instance, stand: &Stand) {
         match stand {
             Stand::Ready => drop(self.counters.ready.fetch_add(1, Ordering::Relaxed)),
@@ -58,7 +58,7 @@ impl Controller {
                 self.counters.failed.fetch_add(1, Ordering::Relaxed);
                 self.tell_event(instance, "Failed", why);
             }
-            // The original's word.
+            // OpenShift's event reason.
             Stand::Retrying(why) if instance.deleting => {
                 self.tell_event(instance, "DeletionFailure", why);
             }
@@ -66,7 +66,7 @@ impl Controller {
         }
     }
 
-    /// An event of what went wrong. What was told once is not told again.
+    /// Writes an event about a failure; the same one is not written twice.
     pub(super) fn tell_event(&self, instance: &Instance, reason: &str, message: &str) {
         let key = &instance.key;
         let told = Told {

@@ -1,30 +1,31 @@
-//! Why something does not go on, as far as what follows from it differs.
+//! The kinds of trouble, as far as the reaction to them differs.
 
 use engine::redact::Redactor;
 
 use super::requester::MAY_NOT_IMPERSONATE;
 use crate::calls::{CallError, secretless};
 
-/// Why it does not go on.
+/// Why the work on an instance does not go on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Trouble {
-    /// It may pass: it is tried again, for as long as the objects may take.
+    /// The trouble may pass: the work is tried again, for as long as the objects may take.
     Passing(String),
-    /// It will not pass, unless what was asked is a moment behind what is: it is tried again a few times.
+    /// The trouble will not pass, unless the API server answered from an outdated state: the work is tried again a few
+    /// times.
     Doubtful(String),
-    /// It will not pass.
+    /// The trouble will not pass.
     Final(String),
-    /// Somebody else wrote the instance: what is known of it is old.
+    /// Somebody else wrote the instance: what is known of it is outdated.
     Old,
 }
 
 impl Trouble {
-    /// The same, with words before it.
+    /// The trouble with `what` put before its message.
     pub(super) fn of(self, what: &str) -> Self {
         self.with(|why| format!("{what}: {why}"))
     }
 
-    /// Why, in words: `None` if somebody else wrote the instance.
+    /// The message; `None` if somebody else wrote the instance.
     pub(super) fn reason(self) -> Option<String> {
         match self {
             Self::Passing(why) | Self::Doubtful(why) | Self::Final(why) => Some(why),
@@ -32,12 +33,13 @@ impl Trouble {
         }
     }
 
-    /// The same, without what a redactor hides.
+    /// The trouble with its message redacted.
     pub(super) fn redacted(self, redactor: &Redactor) -> Self {
         self.with(|why| redactor.redact(&why).into_owned())
     }
 
-    /// The same of a call about a Secret. What follows from it is told by all of the words; these are hidden afterwards.
+    /// The trouble of a call about a Secret, with the part of the message hidden that may quote it. The kind of trouble
+    /// is decided before, by the whole message.
     pub(super) fn of_a_secret(self) -> Self {
         self.with(|why| secretless(&why))
     }
@@ -52,7 +54,7 @@ impl Trouble {
     }
 }
 
-/// Of a call in the requester's name.
+/// Classifies the error of a call in the requester's name.
 impl From<CallError> for Trouble {
     fn from(error: CallError) -> Self {
         let said = match error {
@@ -72,7 +74,7 @@ impl From<CallError> for Trouble {
             CallError::Invalid(said) => return Self::Final(said),
             CallError::Forbidden(said) | CallError::Denied(said) => said,
         };
-        // That we may not impersonate is ours to mend, not the requester's; the others pass.
+        // A missing right to impersonate is for the administrator to grant, not for the requester; the others pass.
         let passes = [MAY_NOT_IMPERSONATE, "exceeded quota", "is being terminated"];
         match passes.iter().any(|words| said.contains(words)) {
             true => Self::Passing(said),
@@ -81,8 +83,7 @@ impl From<CallError> for Trouble {
     }
 }
 
-/// What etcd or the API server itself says of that, as a failure of theirs; and what the API server does not even send to
-/// etcd.
+/// Whether a message says that an object is too large: etcd and the API server report that as failures of theirs.
 pub(super) fn is_too_large(said: &str) -> bool {
     let said = said.to_lowercase();
     ["request is too large", "request entity too large", "send message larger than max"]
@@ -90,7 +91,7 @@ pub(super) fn is_too_large(said: &str) -> bool {
         .any(|words| said.contains(words))
 }
 
-/// What comes of a write of the instance itself.
+/// The trouble of a failed write of the instance itself.
 pub(super) fn written<T>(result: Result<T, CallError>) -> Result<T, Trouble> {
     result.map_err(|error| match error {
         CallError::Conflict | CallError::NotFound => Trouble::Old,

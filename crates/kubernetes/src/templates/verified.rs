@@ -1,11 +1,11 @@
-//! That it was verified who ordered an instance.
+//! The annotation that proves who ordered an instance.
 //!
-//! A resource does not say who made it, and whoever may make instances could name anybody. So whoever has verified
-//! it (the webhook, the broker) says so in an annotation, sealed with a key of ours: for this namespace, name and
-//! spec, and for the moment in which it is made. The uid is not known then, and the moment stands for it: what was
-//! sealed for one says nothing of another that is made under its name later. Whoever has verified a change seals for
-//! the moment in which the instance was made, and for the generation that the change will have: nobody brings an earlier
-//! spec back, with the seal that it once had.
+//! A resource does not say who made it, and whoever may make instances could name anybody as requester. So whoever
+//! verifies the requester (the webhook, the broker) notes that in an annotation, sealed with our key for the namespace,
+//! name and spec, and for the moment of creation. The uid is not known then, so the moment stands for it: the seal of
+//! one instance is not valid for a later one of the same name. A change is sealed for the moment in which the instance
+//! was created, and for the generation that the change will have: so nobody can bring an earlier spec back together
+//! with its former seal.
 
 use data_encoding::HEXLOWER;
 use jiff::Timestamp;
@@ -16,27 +16,27 @@ use super::names::VERIFIED;
 use super::record::Values;
 use super::resource::Instance;
 
-/// What the API server counts one as that was never changed.
+/// The generation of an instance that was never changed.
 pub const FIRST: i64 = 1;
 
-/// How long an annotation may be older than its instance, or younger: clocks differ, and requests take time.
+/// How many seconds an annotation may be older or younger than its instance: clocks differ, and requests take time.
 const APART: i64 = 120;
 
-/// Whose word it is that a requester is who orders.
+/// Who vouches that the requester is the user who orders.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Word {
-    /// The webhook's, whom the API server tells. Whoever else reaches it can have one made: so the webhook replaces what
-    /// it is shown, and believes none.
+    /// The webhook, to which the API server tells the user. Anybody else who reaches the webhook can obtain a seal from
+    /// it: so the webhook replaces such annotations in requests, and trusts none.
     Webhook,
-    /// The broker's, that has asked whether the requester may. Nobody else can have one made: so the webhook believes it,
-    /// from whoever it names.
+    /// The broker, which has checked the requester's rights. Nobody else can obtain a seal from it: so the webhook
+    /// trusts it, where the request comes from the requester whom it names.
     Broker,
 }
 
 impl Word {
     const ALL: [Self; 2] = [Self::Webhook, Self::Broker];
 
-    /// Before the rest of an annotation.
+    /// The beginning of the annotation.
     fn prefix(self) -> &'static str {
         match self {
             Self::Webhook => "webhook.",
@@ -45,8 +45,8 @@ impl Word {
     }
 }
 
-/// The annotation's value, for one that is made now; or was made then, and has been changed to this. `generation` is what
-/// the API server counts it as: 1 for one that is made, one more with each change.
+/// The value of the annotation for an instance that is made, or was made at `made_at` and has now been changed to this
+/// spec. `generation` is what the API server will count: 1 for a new instance, one more with each change.
 pub fn seal(
     word: Word,
     namespace: &str,
@@ -60,8 +60,8 @@ pub fn seal(
     format!("{prefix}{of}.{seconds}.{}", HEXLOWER.encode(tag.as_ref()))
 }
 
-/// The same of what the broker has verified, with the values that it was given: others may write their Secret before it is
-/// read.
+/// The value of the annotation for what the broker has verified; it also seals the parameter values, because others may
+/// write their Secret before it is read.
 pub(super) fn seal_order(
     namespace: &str,
     name: &str,
@@ -76,26 +76,27 @@ pub(super) fn seal_order(
     format!("{sealed}.{}", HEXLOWER.encode(tag.as_ref()))
 }
 
-/// Which key it is, without what it is.
+/// An identifier of the key that does not reveal it.
 fn key_id(key: &hmac::Key) -> String {
     let tag = hmac::sign(key, b"template-key");
     HEXLOWER.encode(tag.as_ref().get(..4).unwrap_or_default())
 }
 
-/// Whether an instance is another Manciple's: who verified it has another key. It is let be, whatever becomes of it.
+/// Whether an instance belongs to another Manciple, because it was verified with another key. It is left alone,
+/// whatever becomes of it.
 pub(super) fn is_of_another(instance: &Instance, key: &hmac::Key) -> bool {
     instance.annotation(VERIFIED).is_some_and(|said| is_with_another_key(said, key))
 }
 
-/// Whether an annotation was made with another key.
+/// Whether an annotation was sealed with another key.
 pub(super) fn is_with_another_key(annotation: &str, key: &hmac::Key) -> bool {
     read(annotation).is_some_and(|said| said.key != key_id(key))
 }
 
-/// Checks that the requester of an instance is who ordered it.
+/// Checks that the requester of an instance is the user who ordered it.
 ///
 /// # Errors
-/// If nobody has verified it: what to do about it.
+/// If that was not verified; the message says what to do about it.
 pub(super) fn check(instance: &Instance, key: &hmac::Key) -> Result<(), String> {
     let Instance { key: of, created_at, generation, .. } = instance;
     let said = instance.annotation(VERIFIED);
@@ -119,10 +120,10 @@ pub(super) fn check(instance: &Instance, key: &hmac::Key) -> Result<(), String> 
     })
 }
 
-/// Checks that these are the values of the order, where it is the broker's.
+/// Checks that the values are those that the broker sealed, if the broker ordered the instance.
 ///
 /// # Errors
-/// If they are not: what to do about it.
+/// If they are not; the message says what to do about it.
 pub(super) fn check_values(
     instance: &Instance,
     values: &Values,
@@ -140,7 +141,7 @@ pub(super) fn check_values(
     }
 }
 
-/// Whether the broker has verified what is about to be made, now, or what an instance of then is changed to.
+/// Whether the broker has verified an instance that is about to be made, or a change of one that was made at `made_at`.
 pub(super) fn is_ordered(
     annotation: &str,
     namespace: &str,
@@ -157,7 +158,7 @@ pub(super) fn is_ordered(
     })
 }
 
-/// What an annotation says.
+/// The parsed annotation.
 struct Said<'a> {
     word: Word,
     key: &'a str,
@@ -187,7 +188,7 @@ fn is_near(seconds: i64, at: Timestamp) -> bool {
     (-APART..=APART).contains(&at.as_second().saturating_sub(seconds))
 }
 
-/// Whether two documents are one, however they are written: what holds of the one is sealed of the other.
+/// Whether two documents are equal, however they are written: a seal of the one is valid for the other.
 pub(super) fn same(one: &Value, other: &Value) -> bool {
     let written = |value| {
         let mut text = Vec::new();
@@ -223,19 +224,19 @@ fn given(
     text
 }
 
-/// What a spec is, in 64 characters, however it is written.
+/// The SHA-256 digest of a spec, in 64 hexadecimal characters, the same however the spec is written.
 pub(super) fn digest(spec: &Value) -> String {
     let mut text = Vec::new();
     write(spec, &mut text);
     HEXLOWER.encode(ring::digest::digest(&ring::digest::SHA256, &text).as_ref())
 }
 
-/// A document as it is, however it is written: the API server keeps `1.0` as `1`, and large integers as floats.
+/// Writes a document in a canonical form: the API server keeps `1.0` as `1`, and large integers as floats.
 fn write(value: &Value, to: &mut Vec<u8>) {
     match value {
         Value::Object(map) => {
             to.push(b'{');
-            // What is null is as good as absent.
+            // A null member counts as absent.
             for (key, value) in map.iter().filter(|(_, value)| !value.is_null()) {
                 write_text(key, to);
                 write(value, to);

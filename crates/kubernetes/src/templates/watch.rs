@@ -1,4 +1,4 @@
-//! Follows all instances, and tells which may have something to do.
+//! Watches all instances, and queues those that may have something to do.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -14,11 +14,12 @@ use super::seen::SeenInstance;
 use super::table::Scope;
 use crate::calls::{Again, watching};
 
-/// An instance may be as large as anything that etcd takes, and a page is in memory twice while it is read.
+/// How many instances are listed at a time: one may be as large as anything that etcd takes, and a page is in memory
+/// twice while it is read.
 const PAGE: u32 = 20;
 
 impl Controller {
-    /// For ever.
+    /// Watches the instances of a scope, for ever.
     pub(super) async fn follow(self: Arc<Self>, scope: Scope) {
         let api: Api<SeenInstance> = match &scope {
             Some(namespace) => Api::namespaced(self.client.clone(), namespace),

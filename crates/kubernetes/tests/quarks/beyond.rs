@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{ConfigMap, Event};
+use k8s_openapi::api::core::v1::{ConfigMap, Event, ResourceQuota};
 use kube::api::{DeleteParams, PostParams};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::harness::{PATIENCE, Town, pod, spec};
+use super::named::limit;
 use super::support::wait;
 
 /// Writes this as the output `o.json`.
@@ -120,6 +121,23 @@ async fn inputs_that_can_be_none_wait_until_they_are_mended_and_end_no_run() {
     sleep(Duration::from_secs(2)).await;
     town.make_secret(json!({"metadata": {"name": "late"}, "stringData": {"k": "v"}})).await;
     assert_eq!(town.ended("a", 2).await["succeeded"], true);
+}
+
+/// A quota holds up its Job, and what would take its place is nothing that can be run.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_without_a_job_is_begun_where_that_which_would_take_its_place_cannot_be() {
+    let town = Town::new("bad-replacement").await;
+    limit(&town, "count/jobs.batch", "0").await;
+    let mut spec = spec("now", &pod("true"));
+    spec["concurrencyPolicy"] = json!("Replace");
+    town.create("a", spec).await;
+    town.until("a", "held up", |it| waits(it).contains("exceeded quota")).await;
+    let inputs = json!([{"name": "not=a-name", "value": "x"}]);
+    town.patch("a", json!({"spec": {"trigger": {"strategy": "now", "inputs": inputs}}})).await;
+    town.until("a", "told", |it| waits(it).contains("spec.trigger.inputs[0].name")).await;
+    let quotas = town.cluster.api::<ResourceQuota>();
+    quotas.delete("none", &DeleteParams::default()).await.unwrap();
+    assert_eq!(town.ended("a", 1).await["succeeded"], true);
 }
 
 #[tokio::test(flavor = "multi_thread")]

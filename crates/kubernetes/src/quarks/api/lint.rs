@@ -304,7 +304,10 @@ impl Lint {
                 let named = |name| sanitize_subdomain(name, versioned);
                 let name = options["name"].as_str().map(named).unwrap_or_default();
                 self.options(&path, options, &name);
-                let is_new = targets.insert((options["kind"] == "ConfigMap", name));
+                // Versions of a name, and what fans out under it, are other objects than that of the name itself.
+                let fans_out = options["persistencemethod"] == "fan-out";
+                let is_config_map = options["kind"] == "ConfigMap";
+                let is_new = targets.insert((is_config_map, versioned, fans_out, name));
                 if !is_new {
                     self.say(&path, "goes where another file goes: one of them is lost");
                 }

@@ -17,7 +17,7 @@ const FIRST_VERSION: usize = "-v1".len();
 const VERSION: usize = "-v999999".len();
 /// How many bytes of a QuarksJob's name the names of its Jobs begin with.
 const STEM: usize = 39;
-/// The same, of each of two names.
+/// How many bytes of each of two names the name of a Job begins with, for a run that is for a pod.
 const HALF_STEM: usize = 19;
 
 /// The name of the Job of a run. A run that is for a pod has the first characters of both names in it.
@@ -71,6 +71,11 @@ pub(crate) fn sanitize_subdomain(text: &str, versioned: bool) -> String {
 /// The name of the object that a key fans out into. The whole name is sanitized at once, as in the original.
 pub(crate) fn fanned(name: &str, key: &str, versioned: bool) -> String {
     sanitize_subdomain(&format!("{name}-{key}"), versioned)
+}
+
+/// Whether a key that fans out leaves anything in the name that it becomes: `{name}-` would be the name itself.
+pub(crate) fn leaves_something(key: &str) -> bool {
+    !kept(key, |_| false).is_empty()
 }
 
 /// What all names that `name` fans out into begin with, however long the keys are.

@@ -35,7 +35,7 @@ impl Written {
     /// counts.
     ///
     /// # Errors
-    /// If it is more than is kept of one. Nothing of it is read then: a part of it would be a record without runs.
+    /// If the record is too heavy, or has too many runs. Nothing of it is read then: a part would lack runs.
     fn read(
         written: &str,
         place: &'static str,
@@ -57,7 +57,7 @@ impl Written {
     /// A record as the text that is written for a QuarksJob.
     ///
     /// # Errors
-    /// Of serde: there are none of a record.
+    /// Those of serde, of which a record gives none.
     pub(crate) fn text(of: &Resource, record: JobRecord) -> serde_json::Result<String> {
         serde_json::to_string(&Self { uid: Some(of.uid.to_string()), record })
     }
@@ -96,8 +96,10 @@ impl Recorded {
         Self::read(object).unwrap_or_else(|unread| Self { unread: Some(unread), ..Self::default() })
     }
 
+    /// Reads the record from the annotation, or else from the status.
+    ///
     /// # Errors
-    /// As of [`Written::read`].
+    /// As for [`Written::read`].
     fn read(object: &DynamicObject) -> Result<Self, Unread> {
         let (metadata, uid) = (&object.metadata, object.metadata.uid.as_deref());
         let annotation = metadata.annotations.as_ref().and_then(|all| all.get(RUNS));

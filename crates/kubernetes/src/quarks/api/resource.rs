@@ -232,8 +232,8 @@ impl Resource {
         self.status.history.iter().map(|run| run.id).collect()
     }
 
-    /// Whether the status says that a run has ended well, but not which: the definition that was applied has dropped
-    /// the history.
+    /// Whether the status says that a run has ended well, but not which, as where another operator's definition drops
+    /// the history. `completed` is taken back before the next run is recorded, so it is said of the last one.
     pub(crate) fn lacks_history(&self) -> bool {
         self.status.completed && self.status.history.is_empty()
     }
@@ -308,7 +308,7 @@ fn makes(dialect: Dialect, spec: &Value, map: &OutputMap) -> [Arc<Targets>; 2] {
     [dashed, verbatim]
 }
 
-/// The largest number of seconds that an API server accepts, at most: what is longer is as good as for ever.
+/// Limits a number of seconds to the largest that an API server accepts: what is longer is as good as for ever.
 pub(crate) fn longest(seconds: u64) -> u64 {
     seconds.min(i32::MAX.unsigned_abs().into())
 }

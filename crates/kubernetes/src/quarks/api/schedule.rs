@@ -16,6 +16,10 @@ const MACROS: [(&str, &str); 7] = [
     ("@hourly", "0 * * * *"),
 ];
 
+/// The least and the greatest number of each field, as the library has them.
+const LEAST: [u32; 5] = [0, 0, 1, 1, 0];
+const GREATEST: [u32; 5] = [59, 23, 31, 12, 7];
+
 /// The longest schedule, in bytes: it is part of the record.
 const LONGEST: usize = 1024;
 const FIVE: &str = "five are expected: minute, hour, day of the month, month, day of the week";
@@ -51,7 +55,7 @@ impl Times {
     /// The first time after `since` that is not too late `now`. It is due if it is not after `now`.
     ///
     /// # Errors
-    /// With the member of the spec, if it says no time.
+    /// The fault, with the path of the member, if the schedule has no such time.
     pub(crate) fn next(&self, since: Timestamp, now: Timestamp) -> Result<Timestamp, String> {
         if self.late.is_some_and(|late| late < LEAST_LATE) {
             let least = "has to be 10 or more: with less a time may be over before anybody looks";
@@ -109,8 +113,8 @@ impl Times {
 /// The first time after `since` at which the clocks of a zone show a time of the schedule; `None`: not in the next four
 /// years.
 ///
-/// The library counts in UTC, which only goes on: in zones whose clocks are put by half an hour, as that of Lord Howe, it
-/// would step back to where it was, for ever. Between two changes of a zone its clocks go on as those of UTC do.
+/// The library counts in UTC, which only goes on: in zones whose clocks are put by half an hour, as that of Lord Howe,
+/// it would step back to where it was, for ever. Between two changes of a zone its clocks go on as those of UTC do.
 fn shown(parsed: &Crontab, zone: &TimeZone, since: Timestamp) -> Option<Timestamp> {
     let end = since.checked_add(MOST_AHEAD).ok()?;
     let (mut from, mut least) = (since, 1);
@@ -130,8 +134,7 @@ fn shown(parsed: &Crontab, zone: &TimeZone, since: Timestamp) -> Option<Timestam
 
 /// Translates a field, by its place, from the syntax of a CronJob to that of the library. If both a day of the month
 /// and a day of the week are given, either counts, unless one of them is `*`. For a CronJob a step of two days or more
-/// is a given day, too; for the library it is not. What only the library has (`L`, `W`, `#`, and random values) is
-/// refused.
+/// is a given day, too; for the library it is not. What only the library has (`L`, `W`, `#`, `H`) is refused.
 fn as_a_cron_job((place, field): (usize, &str)) -> Result<String, String> {
     let all = match place {
         2 => Some("1-31"),
@@ -152,6 +155,11 @@ fn as_a_cron_job((place, field): (usize, &str)) -> Result<String, String> {
                 "spec.trigger.schedule: {part} is nothing that a CronJob knows; {FIVE}"
             ));
         }
+        if let Some((from, step)) = item.split_once('/')
+            && step.parse::<u32>().is_ok_and(|step| step > GREATEST[place])
+        {
+            return Ok(first_alone(from, place));
+        }
         Ok(match (all, item.split_once('/')) {
             (Some(_), Some(("*", "1"))) => "*".to_owned(),
             (Some(all), Some(("*", step))) => format!("{all}/{step}"),
@@ -166,6 +174,20 @@ fn as_a_cron_job((place, field): (usize, &str)) -> Result<String, String> {
     // Any day is any, whatever stands beside it.
     let any = all.is_some() && items.iter().any(|item| item == "*");
     Ok(if any { "*".to_owned() } else { items.join(",") })
+}
+
+/// Replaces a step that is greater than any number of its field: to a CronJob such an item means its first number
+/// alone; the library refuses it.
+fn first_alone(from: &str, place: usize) -> String {
+    let (least, greatest) = (LEAST[place], GREATEST[place]);
+    if from == "*" || from == format!("{least}-{greatest}") {
+        return least.to_string();
+    }
+    match from.contains('-') {
+        // The library checks the range; only the whole range would have a second number with this step.
+        true => format!("{from}/{greatest}"),
+        false => from.to_owned(),
+    }
 }
 
 /// The last line of the library's error as one sentence: the lines before it draw where the fault is.
@@ -216,6 +238,16 @@ mod tests {
             ("0 0 * * 6/1", "", "2026-04-04T00:00:00Z"),
             ("0 0 * * 5/2,WED", "", "2026-04-01T00:00:00Z"),
             ("0 0 * * 1-5/2", "", "2026-03-30T00:00:00Z"),
+            // Steps beyond the field, which a CronJob takes.
+            ("0 */24 * * *", "", "2026-03-29T00:00:00Z"),
+            ("*/60 * * * *", "", "2026-03-28T01:00:00Z"),
+            ("0-59/99 0-23/24 * * *", "", "2026-03-29T00:00:00Z"),
+            ("20-40/60 * * * *", "", "2026-03-28T00:20:00Z"),
+            ("5/60 * * * *", "", "2026-03-28T00:05:00Z"),
+            ("0 0 */32 * *", "", "2026-04-01T00:00:00Z"),
+            ("0 0 * */13 *", "", "2027-01-01T00:00:00Z"),
+            ("0 0 * * MON-FRI/9", "", "2026-03-30T00:00:00Z"),
+            ("0 0 * * */8", "", "2026-03-29T00:00:00Z"),
             // Any day is no day that is said.
             ("0 0 */1 * MON", "", "2026-03-30T00:00:00Z"),
             ("0 0 *,29 * MON", "", "2026-03-30T00:00:00Z"),
@@ -287,6 +319,9 @@ mod tests {
         for (schedule, zone, words) in [
             ("", "", "spec.trigger.schedule: "),
             ("61 * * * *", "", "spec.trigger.schedule: "),
+            ("5-99/60 * * * *", "", "spec.trigger.schedule: "),
+            ("99/60 * * * *", "", "spec.trigger.schedule: "),
+            ("*/0 * * * *", "", "spec.trigger.schedule: "),
             ("* * * *", "", "has 4 fields; five are expected"),
             ("* * * *", "SUN", "has 4 fields"),
             ("* * * * * *", "", "has 6 fields"),

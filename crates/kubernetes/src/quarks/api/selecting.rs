@@ -7,7 +7,7 @@ use kube::core::{Selector, SelectorExt as _};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
-/// How many expressions (`matchExpressions`) a selector may have.
+/// How many expressions (`matchExpressions`) a selector may have, and how many labels (`matchLabels`).
 const MOST_EXPRESSIONS: usize = 100;
 
 /// A selector that has been read.
@@ -34,10 +34,13 @@ impl Selecting {
             return Err("has to be an object: say matchLabels".to_owned());
         }
         let expressions = selector["matchExpressions"].as_array().map_or(0, Vec::len);
-        if expressions > MOST_EXPRESSIONS {
-            return Err(format!(
-                "matchExpressions: more than {MOST_EXPRESSIONS} are too many: each pod of the namespace is matched with all"
-            ));
+        let labels = selector["matchLabels"].as_object().map_or(0, serde_json::Map::len);
+        for (member, count) in [("matchExpressions", expressions), ("matchLabels", labels)] {
+            if count > MOST_EXPRESSIONS {
+                return Err(format!(
+                    "{member}: more than {MOST_EXPRESSIONS} are too many: each pod of the namespace is matched with all"
+                ));
+            }
         }
         let mut selector = respelled(selector);
         let bounds = bounds(&mut selector)?;

@@ -44,7 +44,7 @@ impl Holds {
         if holds { Self::True } else { Self::False }
     }
 
-    /// As it is spelled.
+    /// The status, as it is spelled.
     fn word(self) -> &'static str {
         match self {
             Self::True => "True",
@@ -69,8 +69,8 @@ impl Said {
     }
 }
 
-/// The patch for a run that has ended with this outcome; `job` is the name of its Job, `now` in milliseconds since
-/// 1970. For a run without a Job, `tried` is the digest of the spec that was tried, which may have changed since.
+/// The patch for a run that has ended with this outcome, at `now` in milliseconds since 1970; `job` is the name of its
+/// Job. For a run without a Job, `tried` is the digest of the spec that was tried, which may have changed since.
 pub(crate) fn settled(
     resource: &Resource,
     run: &Run,
@@ -161,6 +161,7 @@ pub(crate) fn short(message: &str) -> String {
 fn whole(run: &Ended) -> Value {
     let mut whole = json!({
         "message": null, "made": null, "startedAt": null, "endedAt": null, "seconds": null,
+        "template": null,
     });
     if let (Some(whole), Ok(Value::Object(run))) =
         (whole.as_object_mut(), serde_json::to_value(run))
@@ -271,6 +272,18 @@ mod tests {
             (said.holds.word().to_owned(), said.since.to_string())
         };
         [of(SUCCEEDED), of(WAITING)]
+    }
+
+    #[test]
+    fn what_a_run_does_not_say_is_not_left_from_the_run_before() {
+        let run =
+            |id| serde_json::from_value(json!({"id": id, "trigger": "now", "at": ""})).unwrap();
+        let refused = Outcome::failed("JobRefused", "quota");
+        let before = settled(&resource(true, "True"), &run(2), ("", None), &refused, NOW);
+        assert!(before["lastRun"]["template"].is_string(), "{before}");
+        let after =
+            settled(&resource(true, "True"), &run(3), ("j", None), &Outcome::completed(), NOW);
+        assert_eq!(after["lastRun"].get("template"), Some(&Value::Null), "a merge takes it away");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::resource::Resource;
 use crate::deep;
 
 /// How many bytes of memory a record that is read may take. One with as many runs as may go on, each for a pod, takes
-/// half of it, and one with a run that has as many inputs as it may no more than this.
+/// half of it, and one with a run that has as many inputs as it may have takes no more than this.
 pub(crate) const HEAVIEST_RECORD: usize = 4 << 20;
 
 /// From how many bytes on a QuarksJob is large. Thousands of usual ones are held beside the large ones.

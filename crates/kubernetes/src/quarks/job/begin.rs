@@ -1,4 +1,4 @@
-//! Begins the work of a run: makes its Job, and what its pods mount.
+//! Makes the Job of a run, and what its pods mount.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
@@ -29,11 +29,11 @@ impl Controller {
         resource: &Resource,
         run: &Run,
     ) -> Result<(), CallError> {
-        // First of all: it may take long, and who leads after it may have lost the lead meanwhile.
+        // Done first, for it may take long, and the lead may be lost meanwhile.
         if resource.has_output {
             self.bring_agent(&key.namespace).await?;
         }
-        // Whoever has recorded it may have carried it out, and what is known of that may be old.
+        // If another leader has recorded the run it may have carried it out, and what is known of that may be old.
         if !self.table().was_recorded_here(resource, run.id) {
             self.refresh(key).await?;
             let known = self.table().get(key).and_then(|entry| entry.resource.clone());
@@ -50,10 +50,10 @@ impl Controller {
         }
     }
 
-    /// The Job of a run, proved to be ours.
+    /// The manifest of the Job of a run, with the proof that it is ours.
     ///
     /// # Errors
-    /// As the outcome of the run: its template makes no Job.
+    /// The outcome of the run, if its template makes no Job.
     fn job_of(&self, resource: &Resource, run: &Run) -> Result<Value, Outcome> {
         let means = CaptureContext {
             delivery: &self.settings.delivery,
@@ -71,8 +71,9 @@ impl Controller {
         Ok(job)
     }
 
-    /// The newest version of each versioned Secret that the pod of a run may name, by what the names of its versions have
-    /// in common. All of one moment, and known before the Job is made: that takes longer than others should wait.
+    /// The newest version of each versioned Secret that the pod of a run may name, by what the names of its versions
+    /// have in common. All are of one moment, and known before the manifest is made: that takes longer than others
+    /// should wait for the table.
     fn newest(&self, resource: &Resource, run: &Run) -> BTreeMap<String, u64> {
         let told = inputs::references_of(&Value::Array(run.inputs.clone()));
         let table = self.table();
@@ -82,7 +83,7 @@ impl Controller {
         bases.filter_map(|base| Some((base.to_owned(), newest(base)?))).collect()
     }
 
-    /// Sends the Job of a run, and takes up what the API server answers.
+    /// Creates the Job of a run, and takes what the API server answers.
     async fn send(
         &self,
         key: &Key,
@@ -90,8 +91,8 @@ impl Controller {
         run: &Run,
         job: &Value,
     ) -> Result<(), CallError> {
-        // A Job that is made after another has carried the run out, and removed its own, would be a second one. So it
-        // is made while nobody else may, or not at all.
+        // A Job that is made after another leader has carried the run out, and removed its own Job, would be a second
+        // one. So it is made while nobody else may act, or not at all.
         match self.while_it_leads(self.make(key, job)).await {
             Ok(job) => {
                 self.counters.started.add();
@@ -107,7 +108,7 @@ impl Controller {
         Ok(())
     }
 
-    /// As it is: members that we do not know are the API server's to judge.
+    /// Creates a Job from its manifest as it is: members that we do not know are the API server's to judge.
     async fn make(&self, key: &Key, job: &Value) -> Result<Job, CallError> {
         let path = format!("/apis/batch/v1/namespaces/{}/jobs", key.namespace);
         let invalid = |error: &dyn std::fmt::Display| CallError::Invalid(error.to_string());
@@ -117,7 +118,8 @@ impl Controller {
         call(self.client.request(request)).await
     }
 
-    /// A Job of this name is there: this run's, whoever made it.
+    /// Takes the Job that already has the name of this run's: it is this run's if it is proved to be ours, whoever led
+    /// then; if not, the run fails.
     async fn adopt(&self, key: &Key, resource: &Resource, run: &Run) -> Result<(), CallError> {
         let name = naming::of_run(&resource.name, &resource.uid, run);
         let found = find(self.api::<Job>(&key.namespace).get(&name)).await?;
@@ -131,15 +133,15 @@ impl Controller {
                 let why = format!(
                     "a Job {name} is there that is not ours: delete it, then trigger again"
                 );
-                // One of before the key was lost, maybe: that of `once` may have run.
+                // It may be of before the key was lost: then a run for `once` may have been carried out.
                 table.kept(resource, run.id, Outcome::failed("JobTaken", why));
             }
         }
         Ok(())
     }
 
-    /// Makes the agent's ConfigMap, if it is not there: somebody may have removed it. One of its name that holds something
-    /// else is somebody's own, and would be run.
+    /// Makes the agent's ConfigMap in a namespace, if it is not there: somebody may have removed it. If one of its name
+    /// holds something else this fails: that is somebody's own, and would be run.
     pub(crate) async fn bring_agent(&self, namespace: &Arc<str>) -> Result<(), CallError> {
         let Some(agent) = self.settings.delivery.config_map() else { return Ok(()) };
         let is_there = || {
@@ -153,7 +155,7 @@ impl Controller {
         if is_there() {
             return Ok(());
         }
-        // Whoever comes meanwhile waits for this one.
+        // Others that need it meanwhile wait for this one.
         let making = {
             let mut all = self.agents.lock().unwrap_or_else(PoisonError::into_inner);
             Arc::clone(all.entry(Arc::clone(namespace)).or_default())
@@ -165,16 +167,16 @@ impl Controller {
                 self.table().agents.insert(Arc::clone(namespace));
             }),
         };
-        // Namespaces come and go. Whoever waits has the lock itself.
+        // Namespaces come and go. Whoever waits holds a reference to the lock.
         self.agents.lock().unwrap_or_else(PoisonError::into_inner).remove(namespace);
         made
     }
 }
 
-/// Asserts that this can be read as a Job. To an API server `null` is as good as nothing, wherever it stands.
+/// Checks that a manifest can be read as a Job. To an API server `null` is as good as nothing, wherever it is.
 ///
 /// # Errors
-/// As the outcome of its run, which names the member that is wrong, without its value.
+/// The outcome of its run, which names the member that is wrong, without its value.
 fn assert_is_job(job: &Value) -> Result<(), Outcome> {
     let read: Result<Job, _> = serde_path_to_error::deserialize(&without_nulls(job));
     read.map(drop).map_err(|error| {

@@ -1,4 +1,4 @@
-//! What becomes of the Job of a run that is over: it goes, or is told how long it may stay, or what goes on in it ends.
+//! Removes the Job of a run that is over, tells Kubernetes how long it may stay, or ends what goes on in it.
 
 use std::time::Instant;
 
@@ -17,20 +17,20 @@ use crate::quarks::state::table::Table;
 use crate::text::Text;
 
 impl Controller {
-    /// When this has its turn among what there is to do. First the Jobs of runs that are over go, and what goes on in them:
-    /// they may be what keeps the next from beginning, as under a quota. Last those whose removal was not answered before,
-    /// for each takes long.
+    /// The place of a step among those of a decision. First the Jobs of runs that are over are removed, or what goes on
+    /// in them ended: they may be what keeps the next run from beginning, as under a quota. Last come removals that
+    /// were not answered before, for each takes long.
     pub(crate) fn turn(&self, key: &Key, step: &Step) -> (u8, Option<Instant>) {
         let Step::Remove(run) = *step else { return (1, None) };
         let unanswered = self.table().unanswered(key, run);
         (if unanswered.is_some() { 2 } else { 0 }, unanswered)
     }
 
-    /// Its Job goes, or at least what goes on in it.
+    /// Carries out the [`Disposal`] of the Job of a run: removes it, or ends what goes on in it.
     pub(crate) async fn remove(&self, key: &Key, run: u64) -> Result<(), CallError> {
         let job = self.table().get(key).and_then(|entry| entry.jobs.get(&run).cloned());
         let Some(job) = job else { return Ok(()) };
-        // Whoever leads since then may have heard that the run is over before it heard of its pods.
+        // Another leader may have heard that the run is over before it heard of its pods.
         if job.outlasted && job.end.is_none() {
             let pods = self.pods_of(&job).await?;
             self.table().outlasted_by(key, &job, &pods);
@@ -51,7 +51,8 @@ impl Controller {
                 let policy = match job.has_ended() || self.waits_for_pods(key) {
                     // Its pods first: whoever sees that the Job is gone finds none of them.
                     true => PropagationPolicy::Foreground,
-                    // They may take long, on a dead node for ever, and the Job may be what keeps another from beginning.
+                    // The pods may take long, on a dead node for ever, and the Job may be what keeps another from
+                    // beginning.
                     false => PropagationPolicy::Background,
                 };
                 (self.delete_job(&job, policy).await, Table::goes)
@@ -73,14 +74,14 @@ impl Controller {
         resource.is_some_and(|resource| resource.concurrency != Concurrency::Allow)
     }
 
-    /// Of this one, and no other of its name.
+    /// Patches the spec of this Job, and of no other of its name.
     async fn tell_job(&self, job: &SeenJob, spec: &Value) -> Result<(), CallError> {
         let patch = json!({"metadata": {"uid": &*job.uid}, "spec": spec});
         let jobs = self.api::<Text<Job>>(&job.namespace);
         call(jobs.patch(&job.name, &PatchParams::default(), &Patch::Merge(patch))).await.map(drop)
     }
 
-    /// The same.
+    /// Deletes this Job, and no other of its name.
     async fn delete_job(&self, job: &SeenJob, policy: PropagationPolicy) -> Result<(), CallError> {
         let this = only(Some(job.uid.to_string()), None);
         let params = DeleteParams { propagation_policy: Some(policy), ..this };

@@ -1,4 +1,4 @@
-//! Jobs that Kubernetes has forgotten: it is asked to look at them again.
+//! Asks Kubernetes to look at Jobs again that it has forgotten.
 
 use std::time::Duration;
 
@@ -14,7 +14,8 @@ use crate::quarks::state::job::SeenJob;
 use crate::text::Text;
 
 impl Controller {
-    /// Has Kubernetes look again at the Jobs of one that it has forgotten. When to look again, if any has a time.
+    /// Has Kubernetes look at the Jobs of a QuarksJob again that it has forgotten. Returns when to look again, if any
+    /// Job has a time.
     pub(crate) async fn remind(&self, key: &Key) -> Option<Duration> {
         let now = i64::try_from(self.now_millis() / 1000).unwrap_or(i64::MAX);
         let timed: Vec<(SeenJob, i64)> = {
@@ -48,7 +49,7 @@ impl Controller {
                 job.gist().iter().for_each(|job| self.table().learn_answer(job));
                 Ok(())
             }
-            // It changed: then there is news of it.
+            // It has changed, so a watch tells of it.
             Err(CallError::NotFound | CallError::Conflict) => Ok(()),
             Err(error) => Err(error),
         }

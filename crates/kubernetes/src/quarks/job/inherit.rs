@@ -1,9 +1,9 @@
-//! Jobs that the original operator has begun and not seen the end of: carried on as runs of ours.
+//! Jobs that the original operator has begun and whose end it has not seen: carried on as our runs.
 //!
-//! Whoever takes over from it finds Jobs that nobody follows any more. One that goes on would never be said to be
-//! completed, nor be removed, and one whose trigger is still in the spec would be run beside it. So before anything is
-//! decided of a QuarksJob that the original has written to and we have not, its Jobs are asked for, and become what
-//! ours are: a label, a number, and a trigger. What they put out is written by the sidecar that they have.
+//! Whoever takes over from it finds Jobs that nobody follows any more. One that goes on would never be completed or
+//! removed, and if its trigger is still in the spec another run would begin beside it. So before anything is decided of
+//! a QuarksJob that the original has written to and we have not, its Jobs are listed, and get what ours have: a label,
+//! a number, and a trigger. Their output is written by the sidecar that they have.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,11 +25,12 @@ use crate::quarks::state::table::Table;
 use crate::text::{Text, each};
 
 impl Controller {
-    /// Takes over what the original has left of one, if that was not done before. It can be done again.
+    /// Takes over the Jobs that the original has left of a QuarksJob, if that was not done before. It can be done
+    /// again.
     pub(crate) async fn inherit(&self, key: &Key) -> Result<(), CallError> {
         let Some(resource) = self.table().uninherited(key) else { return Ok(()) };
         let jobs = self.api::<Text<Job>>(&key.namespace);
-        // Of a name that is no label the original could make none; to ask for it is an error.
+        // For a name that cannot be the value of a label the original could make no Job; to ask for it is an error.
         let (label, name) = (key.dialect.label("qjob-name"), naming::label(&key.name));
         let of_it = format!("{label}={name}");
         let mut runs = HashMap::new();
@@ -56,7 +57,7 @@ impl Controller {
                     );
                     job.gist().iter().for_each(|job| self.table().learn_answer(job));
                 }
-                // It went just now: the original has seen its end.
+                // It has just been deleted: the original has seen its end.
                 Err(CallError::NotFound) => {}
                 Err(error) => return Err(error),
             }
@@ -67,34 +68,34 @@ impl Controller {
 }
 
 impl Table {
-    /// One of which the original operator may have left Jobs, if nobody has looked.
+    /// The QuarksJob if the original operator may have left Jobs of it, and nobody has looked.
     pub(crate) fn uninherited(&self, key: &Key) -> Option<Arc<Resource>> {
         let entry = self.entries.get(key).filter(|entry| !entry.inherited)?;
         entry.resource.clone().filter(|it| it.was_anothers && !it.deleting)
     }
 
-    /// What the original operator has left of it is known.
+    /// Notes that the Jobs that the original operator left of a QuarksJob are known.
     pub(crate) fn inherited(&mut self, key: &Key) {
         self.change(key, |entry| entry.inherited = true);
     }
 }
 
-/// Whether a Job belongs to it.
+/// Whether a Job belongs to this QuarksJob.
 fn is_of(resource: &Resource, job: &Job) -> bool {
     let mut owners = job.metadata.owner_references.iter().flatten();
     let is_owner = |uid: &str| uid == &*resource.uid;
     owners.any(|it| it.controller == Some(true) && is_owner(&it.uid))
 }
 
-/// What of a Job is decided by: there may be many, and each may be large.
+/// The parts of a Job that are decided by: there may be many Jobs, and each may be large.
 fn outline(job: Job) -> Job {
     let metadata = ObjectMeta { annotations: None, ..job.metadata };
     let conditions = job.status.and_then(|status| status.conditions);
     Job { metadata, spec: None, status: Some(JobStatus { conditions, ..JobStatus::default() }) }
 }
 
-/// Those of these Jobs that are carried on, the oldest first, with the patch that makes each a run. Those that are runs
-/// keep their numbers, which `run_of` says: whoever began with this may not have come to its end.
+/// The Jobs among these that are carried on, the oldest first, with the patch that makes each a run. Jobs that are runs
+/// already keep their numbers, which `run_of` returns: a takeover may have been interrupted.
 fn inheritance<'j>(
     resource: &Resource,
     jobs: &'j [Job],
@@ -109,7 +110,8 @@ fn inheritance<'j>(
     its.sort_by_key(|job| job.metadata.creation_timestamp.as_ref().map(|at| at.0));
     let (failed, mut taken): (Vec<&Job>, Vec<&Job>) =
         its.into_iter().partition(|job| matches!(end(job), Some(JobEnd::Failed { .. })));
-    // Failures were seen and stay, as ever. But the word that one ran for may be there still.
+    // The original has seen failures, and lets their Jobs stay. But the trigger that one ran for may still be in the
+    // spec.
     let owes = resource.strategy == Strategy::Once && !resource.status.completed;
     if owes && last == 0 && taken.is_empty() {
         taken.extend(failed.last());

@@ -1,4 +1,4 @@
-//! Takes away what one has left that is gone while another of its name is there.
+//! Removes Jobs and output of a deleted QuarksJob while another of the same name exists.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,8 @@ use crate::quarks::state::job::SeenJob;
 use crate::quarks::state::namesakes::Left;
 
 impl Controller {
-    /// Takes away what one has left that is gone, if Kubernetes does not. When to look again, if there is any.
+    /// Removes what a deleted QuarksJob of this name has left, if Kubernetes does not. Returns when to look again, if
+    /// there is any.
     pub(crate) async fn remove_left(&self, key: &Key, resource: &Resource) -> Option<Duration> {
         let (left, again) = self.table().due(key, resource, Instant::now());
         if left.is_empty() {
@@ -28,7 +29,7 @@ impl Controller {
     }
 
     async fn take_away(&self, key: &Key, resource: &Resource, left: Left) -> Result<(), CallError> {
-        // Our resource may itself be the deleted one. Then all of this is its successor's.
+        // Our QuarksJob may itself be the deleted one. Then all of this is its successor's.
         self.refresh(key).await?;
         let known = self.table().get(key).and_then(|entry| entry.resource.clone());
         if known.is_none_or(|known| known.uid != resource.uid) {
@@ -52,10 +53,10 @@ impl Controller {
     }
 
     async fn take_job_away(&self, key: &Key, job: &SeenJob) -> Result<(), CallError> {
-        // As it was seen: somebody may have made it nobody's since then.
+        // Only as it was seen: its owner may have been removed since then.
         let params = in_background(Some(job.uid.to_string()), Some(job.version.to_string()));
         match calls::delete(&self.api::<Job>(&key.namespace), &job.name, &params).await {
-            // Of one that has changed there is news.
+            // If it has changed, a watch tells of it.
             Ok(()) | Err(CallError::NotFound | CallError::Conflict) => {
                 self.table().forget_left(&job.uid);
                 Ok(())

@@ -20,9 +20,9 @@ use crate::quarks::output::capture::{
 use crate::quarks::state::wants::PARALLELISM;
 use crate::runner::agents::AGENT;
 
-/// What the names of our annotations begin with.
+/// The prefix of our annotations.
 const OURS: &str = "manciple.dev/";
-/// How often the Job of an ExtendedJob tries again.
+/// How often the Job of an ExtendedJob tries again (`backoffLimit`).
 const BACKOFF: u32 = 2;
 
 /// What to do about a template that makes no Job.
@@ -33,10 +33,10 @@ pub(crate) fn remedy(of: Trigger) -> &'static str {
     }
 }
 
-/// The Job of a run.
+/// The manifest of the Job of a run; `newest` has the newest version of a versioned Secret.
 ///
 /// # Errors
-/// As the outcome of the run: the template is none.
+/// The outcome of the run, if its template makes no Job.
 pub(crate) fn of_run(
     resource: &Resource,
     run: &Run,
@@ -56,7 +56,7 @@ pub(crate) fn of_run(
         true => spec["template"]["spec"].clone(),
         false => json!({"backoffLimit": BACKOFF, "template": spec["template"]}),
     };
-    // It goes when its run is settled, not before.
+    // The Job's time to live is set once its run is settled, not before.
     job.as_object_mut().and_then(|job| job.remove(TTL));
     let pod = &mut job["template"]["spec"];
     tell(pod, &run.inputs);
@@ -77,7 +77,7 @@ pub(crate) fn of_run(
         merge(&mut metadata, "labels", &json!({AGENT: agent.name()}));
     }
     if job["completions"].as_u64() > Some(1) {
-        // How many go on at once may change, see `several`.
+        // How many go on at once may change, see `Wants::more`.
         let planned = job["parallelism"].as_u64().unwrap_or(1).to_string();
         merge(&mut metadata, "annotations", &json!({PARALLELISM: planned}));
     }
@@ -85,7 +85,7 @@ pub(crate) fn of_run(
     Ok(json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": job}))
 }
 
-/// What is kept of more files than an agent can be told of: the path, and what to do.
+/// The fault of a pod that keeps more files than an agent can be told of: the path, and what to do.
 fn too_many_files(pod: &Value) -> Option<(String, String)> {
     let (container, bytes) = overtold(pod)?;
     let path = match container {
@@ -98,8 +98,8 @@ fn too_many_files(pod: &Value) -> Option<(String, String)> {
     Some((path, what))
 }
 
-/// The metadata of the Job of a run by this spec: labels and annotations of the template, if it is a Job's, its name,
-/// and whose it is.
+/// The metadata of the Job of a run: the labels and annotations of the template, if it is a Job's, and our own, its
+/// name, and its owner.
 fn metadata_of_job(resource: &Resource, run: &Run, spec: &Value) -> Value {
     let dialect = resource.dialect;
     let mut metadata = match dialect.is_of_job(spec) {
@@ -117,7 +117,7 @@ fn metadata_of_job(resource: &Resource, run: &Run, spec: &Value) -> Value {
     if metadata["annotations"][reloader].is_null() {
         merge(&mut metadata, "annotations", &json!({reloader: off}));
     }
-    // What we note there a template may have, too: one that was copied from a Job.
+    // A template may have annotations of ours, too: one that was copied from a Job.
     if let Some(all) = metadata["annotations"].as_object_mut() {
         all.retain(|name, _| !name.starts_with(OURS));
     }
@@ -131,7 +131,8 @@ fn metadata_of_job(resource: &Resource, run: &Run, spec: &Value) -> Value {
     metadata
 }
 
-/// The metadata of the pods of a run: what their template says, whose they are, and the containers that count.
+/// The metadata of the pods of a run: that of their template, the labels of the QuarksJob, and the containers that
+/// count.
 fn metadata_of_pods(resource: &Resource, run: &Run, template: &Value) -> Value {
     let dialect = resource.dialect;
     let mut metadata = template["metadata"].clone();
@@ -147,14 +148,14 @@ fn metadata_of_pods(resource: &Resource, run: &Run, template: &Value) -> Value {
     metadata
 }
 
-/// What an ExtendedJob's containers are told: that they are the one of one.
+/// Adds the variables by which an ExtendedJob's containers know that they are number one of one.
 fn one_of_one(pod: &mut Value) {
     let variables = [("AZ_INDEX", "1"), ("REPLICAS", "1"), ("POD_ORDINAL", "0")];
     tell(pod, &variables.map(|(name, value)| json!({"name": name, "value": value})));
 }
 
-/// Gives all containers these variables, those of the beginning too: each where one of its name stands, else before all
-/// others, for a value may refer only to what stands before it. Of several of one name the last stands where it does.
+/// Sets these variables in all containers, init containers too: in the place of those of the same name, else before all
+/// others, for a value may refer only to what stands before it. Of several of one name the last counts.
 fn tell(pod: &mut Value, variables: &[Value]) {
     if variables.is_empty() {
         return;
@@ -179,7 +180,7 @@ fn tell(pod: &mut Value, variables: &[Value]) {
     }
 }
 
-/// The name of a variable as JSON: whatever somebody wrote there, what is equal is equal.
+/// The name of a variable as JSON, so that any value can be compared.
 fn name_of(variable: &Value) -> String {
     variable["name"].to_string()
 }
@@ -304,6 +305,9 @@ mod tests {
         let one_counts = json!({
             "metadata": {"labels": {"l": "v"}, "annotations": {CONTAINERS: "d"}}, "spec": spec,
         });
+        let says =
+            |which: &str| json!({"metadata": {"annotations": {CONTAINERS: which}}, "spec": spec});
+        let (none_counts, nothing_said) = (says("wrok"), says(""));
         for (name, dialect, template, pod, labels, containers) in [
             (
                 "of a QuarksJob",
@@ -320,6 +324,22 @@ mod tests {
                 None,
                 json!({"l": "v", QUARKS: "a", TRIGGERED: "QuarksJob"}),
                 "d",
+            ),
+            (
+                "what its template says names none of its containers",
+                Dialect::QuarksJob,
+                &none_counts,
+                None,
+                json!({QUARKS: "a", TRIGGERED: "QuarksJob"}),
+                "c,d",
+            ),
+            (
+                "it says none",
+                Dialect::QuarksJob,
+                &nothing_said,
+                None,
+                json!({QUARKS: "a", TRIGGERED: "QuarksJob"}),
+                "c,d",
             ),
             (
                 "of an ExtendedJob",

@@ -1,4 +1,4 @@
-//! The Job of a run, from its making to its removal, and the pods that it has.
+//! The Job of a run and its pods, from its making to its removal.
 
 pub(super) mod begin;
 pub(super) mod dispose;

@@ -1,4 +1,4 @@
-//! Why a run that goes on does not begin, or may never end: for people.
+//! Why the work of a run that goes on does not begin, or may never end: for people.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::quarks::state::table::Table;
 use crate::warnings::Warned;
 
 impl Table {
-    /// What keeps the runs of one, at this time; and when there may be more to say of a kubelet that is silent.
+    /// What keeps the open runs of a QuarksJob from going on, at this time.
     pub(crate) fn obstacle_of(&self, key: &Key, now: Timestamp) -> Obstacle {
         let mut trouble = Obstacle::default();
         let Some(entry) = self.entries.get(key) else { return trouble };
@@ -24,7 +24,7 @@ impl Table {
             let mut pods = self.pods(job).peekable();
             if pods.peek().is_none() {
                 let due = job.created.saturating_add(TAKEN_UP);
-                // Of others' pods nothing is watched.
+                // Pods of other controllers are not watched.
                 let wants_pods =
                     job.end.is_none() && !job.noted.inherited && !job.wants.is_anothers;
                 let none = || (wants_pods && due < now.as_second()).then(|| NO_POD.to_owned());
@@ -43,7 +43,7 @@ impl Table {
         trouble
     }
 
-    /// Takes a warning; whom it concerns, if anybody.
+    /// Takes a warning of Kubernetes. Returns the key of the QuarksJob that it concerns, if it is news.
     pub(crate) fn warn(&mut self, warned: Warned) -> Option<Key> {
         let job: Arc<str> = match warned.of_pod {
             true => Arc::clone(self.pods.job_of(&warned.uid)?),
@@ -63,30 +63,30 @@ impl Table {
     }
 }
 
-/// How long Kubernetes may take to make a Job's pod, and a scheduler to look at it, before that is worth telling, in seconds.
+/// How many seconds Kubernetes may take to make a Job's pod, and a scheduler to look at it, before people are told.
 const TAKEN_UP: i64 = 30;
 const NO_POD: &str = "Kubernetes has no pod for its Job: its controller manager is stopped or busy, somebody deletes its \
                       pods, or it refuses them, which the Job's events tell";
 const NO_SCHEDULER: &str = "no scheduler has said a word of it: none of its schedulerName runs, or it waits, as for a volume";
 
-/// What keeps something.
+/// What keeps runs or a pod from going on.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Obstacle {
-    /// For people.
+    /// The reason, for people.
     pub(crate) words: Option<String>,
-    /// When it is to be looked at again though nothing happens.
+    /// When to look again though nothing happens.
     pub(crate) again: Option<Timestamp>,
 }
 
 impl Obstacle {
-    /// It is to be looked at again after this second.
+    /// Notes that it is to be looked at again after this second.
     fn look_again(&mut self, after: i64) {
         let again = Timestamp::from_second(after.saturating_add(1)).ok();
         self.again = self.again.into_iter().chain(again).min();
     }
 }
 
-/// Of a pod, of which this was warned.
+/// What keeps a pod; `warned` is what Kubernetes warned of.
 fn of_pod(pod: &SeenPod, warned: Option<String>, now: i64) -> Obstacle {
     let mut trouble = Obstacle::default();
     if pod.silent {

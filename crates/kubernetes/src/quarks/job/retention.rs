@@ -1,7 +1,8 @@
 //! What becomes of the Jobs of runs that have ended.
 //!
-//! As the original did, one that has succeeded goes and leaves its pods behind, one that has failed stays. A
-//! limit, of the name that a CronJob's has, keeps so many of each kind, and pods go with their Job.
+//! As with the original, a Job that has succeeded is deleted and leaves its pods behind, and one that has failed stays.
+//! With a limit, named as that of a CronJob, that many successful or failed Jobs are kept, and pods are deleted with
+//! their Job.
 
 use std::collections::BTreeMap;
 
@@ -11,23 +12,23 @@ use crate::conditions::JobEnd;
 use crate::quarks::api::resource::Resource;
 use crate::quarks::state::job::SeenJob;
 
-/// How much later than the end of its run a Job was made that has come late, in seconds: clocks differ by less.
+/// By how many seconds a Job has to be made after the end of its run to be a late one: clocks differ by less.
 const CLOCKS: i64 = 5;
 
 /// What is done with a Job whose run has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Disposal {
-    /// It goes, and its pods stay.
+    /// It is deleted, and its pods stay.
     LeavesPods,
-    /// It goes, and its pods with it.
+    /// It is deleted together with its pods.
     TakesPods,
     /// It stays, and what goes on in its pods is ended.
     Ends,
-    /// It stays for so many seconds after its end, as its template says.
+    /// It stays for this number of seconds after its end, as its template says.
     Expires(u64),
 }
 
-/// What is to be done with which Job, by run.
+/// What is to be done with the Jobs of runs that have ended, by run.
 pub(crate) fn disposals(
     resource: &Resource,
     jobs: &BTreeMap<u64, SeenJob>,
@@ -44,19 +45,19 @@ pub(crate) fn disposals(
             true => (resource.limits.successful, &mut successful),
             false => (resource.limits.failed, &mut failed),
         };
-        // What goes in any case takes no place.
+        // A Job that is deleted in any case does not count.
         *place += u64::from(!unwanted);
         let exceeds = limit.is_some_and(|limit| *place > limit);
         let disposal = match succeeded {
             _ if unwanted || exceeds => Disposal::TakesPods,
-            // Something that was put into its pod goes on: nobody else would end it.
+            // A container that was put into its pod goes on: nobody else would end it.
             true if job.goes_on() => Disposal::TakesPods,
             true if limit.is_some() => match expires(resource, job) {
                 Some(disposal) => disposal,
                 None => continue,
             },
-            // Before Kubernetes has said that it has ended, a pod that goes is one to be made again; and whoever sees that the
-            // Job is gone is to find none.
+            // Until Kubernetes has said that the Job has ended, it replaces a pod that is deleted; and whoever sees
+            // that the Job is gone is to find no pods.
             true if job.takes_pods && !job.has_ended() => continue,
             true if job.takes_pods => Disposal::TakesPods,
             true => Disposal::LeavesPods,
@@ -76,35 +77,36 @@ pub(crate) fn disposals(
     disposals
 }
 
-/// Whether its run was carried out by another Job: a call that made this one took effect after somebody else had
-/// begun the run, ended it and removed that Job. Whatever became of the run, this one does its work again.
+/// Whether the run of the Job was carried out by another Job: the call that made this one took effect after somebody
+/// else had begun the run, ended it and removed that Job. Whatever became of the run, this Job would do its work again.
 fn is_late(resource: &Resource, job: &SeenJob) -> bool {
     let ended = resource.ended(job.run);
     ended.is_some_and(|run| {
         let at = |time: &str| Some(time.parse::<jiff::Timestamp>().ok()?.as_second());
         let (began, ended) = (at(&run.started_at), at(&run.ended_at));
-        // By a clock that was set back meanwhile it ended before it began, and nothing follows from that.
+        // By a clock that was set back meanwhile the run ended before it began, and nothing follows from that.
         let counts = |ended: &i64| began.is_none_or(|began| began <= *ended);
         let ended = ended.filter(counts);
         job.late || ended.is_some_and(|at| job.created > at.saturating_add(CLOCKS))
     })
 }
 
-/// A Job says it once its run is settled, not before: it would be gone while its output is kept.
+/// The disposal of a Job that stays for some time. The Job is told of it only once its run is settled: else it could be
+/// gone before its output is kept.
 fn expires(resource: &Resource, job: &SeenJob) -> Option<Disposal> {
     if job.expires || job.deleting {
         return None;
     }
-    // One that does not say so was begun by a template that did not, unless it is this.
+    // A Job without this note was begun by a template without it, unless that is the present one.
     let of_this = || resource.ttl.filter(|_| job.noted.is_by(resource.digest()));
     job.noted.stays.or_else(of_this).map(Disposal::Expires)
 }
 
-/// Whether a run has succeeded, and whether it is to have no Job any more; `None`: it has not ended. Of one that was
-/// so long ago that the history is without it, its Job says how it ended.
+/// Whether the run of a Job has succeeded, and whether it is to have no Job any more; `None`: it has not ended. If it
+/// is so long ago that the history no longer has the run, its Job says how it ended.
 ///
-/// One that is there though its run was lost has come late: a call that made it took effect after its answer was
-/// given up, and somebody had taken away the first.
+/// A Job that is there though its run was lost has come late: the call that made it took effect after its answer was
+/// given up, and somebody had deleted the first Job.
 fn ended(resource: &Resource, job: &SeenJob) -> Option<(bool, bool)> {
     if let Some(run) = resource.ended(job.run) {
         let unwanted = [REPLACED, LOST].contains(&run.outcome.reason.as_str());

@@ -1,4 +1,5 @@
-//! Classic sidecars, which go on until they are told that all else in their pod has ended.
+//! Tells our sidecars, which go on until then, that all other containers in their pod have ended. A native sidecar is
+//! told only where a container that was put into the pod goes on: else the kubelet ends it.
 
 use std::collections::{HashMap, HashSet};
 use std::mem;
@@ -18,25 +19,26 @@ use crate::quarks::api::resource::Resource;
 use crate::quarks::state::waiting_sidecars::Waiting;
 use crate::queue::Looked;
 
-/// How often those are told that no run knows of.
+/// How often stray sidecars are told, whose run is over or whose Job is gone.
 const STRAYS: Duration = Duration::from_secs(2);
-/// The same where there are more of them than are told at a time.
+/// How soon that is done again if there are more strays than are told in one pass.
 const SOON: Duration = Duration::from_millis(200);
 
-/// How many are told at a time.
+/// How many strays are told at the same time.
 const AT_A_TIME: usize = 8;
-/// How many of one namespace are told before all others are looked at again: where a webhook does not answer, each of them
-/// takes as long as a call may.
+/// How many strays of one namespace are told in one pass: where a webhook does not answer, each of them takes as long
+/// as a call may.
 const OF_ONE: usize = 4;
-/// The longest pause after which one is told again that could not be.
+/// The longest pause before a stray is told again that could not be.
 const LONGEST: Duration = Duration::from_secs(300);
 
-/// Those that could not be told: when each is told again, and after which pause. By the uid of the pod.
+/// The strays that could not be told: when each is told again, and the pause before that, by the uid of the pod.
 #[derive(Default)]
 struct Refused(HashMap<Arc<str>, (Instant, Duration)>);
 
 impl Refused {
-    /// Those of these strays whose pause is over, and whether there are more of them. What is none any more is forgotten.
+    /// The strays among these whose pause is over, and whether there are more of them. Pods that are no strays any more
+    /// are forgotten.
     fn due(&mut self, strays: Vec<Waiting>, now: Instant) -> (Vec<Waiting>, bool) {
         let known: HashSet<&Arc<str>> = strays.iter().map(|stray| &stray.uid).collect();
         self.0.retain(|uid, _| known.contains(uid));
@@ -50,7 +52,7 @@ impl Refused {
         (due, !later.is_empty())
     }
 
-    /// One could not be told. The pause until it is again, twice as long as the one before.
+    /// Notes that a stray could not be told. Returns the pause until it is told again, twice as long as the one before.
     fn note(&mut self, stray: &Waiting, now: Instant) -> Duration {
         let before = self.0.get(&stray.uid).map(|(_, pause)| *pause * 2);
         let pause = before.unwrap_or(STRAYS).min(LONGEST);
@@ -60,7 +62,7 @@ impl Refused {
 }
 
 impl Controller {
-    /// Tells those of runs that go on.
+    /// Tells the sidecars of a QuarksJob's runs that go on.
     pub(crate) async fn end_sidecars(
         &self,
         key: &Key,
@@ -74,22 +76,22 @@ impl Controller {
         };
         let mut told = Ok(());
         for waiting in waiting {
-            // One that a policy refuses keeps no other from being told.
+            // If a policy refuses one, the others are told all the same.
             told = self.end_sidecar(&waiting).await.and(told);
         }
         told
     }
 
-    /// Tells those of a resource that is deleted, and that somebody's finalizer holds: its pods stay with it, and nothing
-    /// else is done for it any more.
+    /// Tells the sidecars of a QuarksJob that is being deleted and that somebody's finalizer holds: its pods stay with
+    /// it, and nothing else is done for it any more.
     pub(crate) async fn let_end(&self, key: &Key) -> Looked {
         let resource = self.table().get(key).and_then(|entry| entry.resource.clone());
         let Some(resource) = resource.filter(|it| it.deleting) else { return Ok(None) };
         self.end_sidecars(key, &resource).await.map(|()| None).map_err(|_| None)
     }
 
-    /// Tells, for ever, those of pods whose Job is gone or whose run is over: Kubernetes is to take such a pod away, and
-    /// until it does nobody else would end it.
+    /// Tells stray sidecars, for ever: those of pods whose Job is gone or whose run is over. Kubernetes is to delete
+    /// such a pod, and until it does nobody else would end it.
     pub(crate) async fn end_stray_sidecars(self: Arc<Self>) {
         let mut refused = Refused::default();
         let mut pause = STRAYS;
@@ -107,7 +109,7 @@ impl Controller {
                 let told = if self.leads() { self.end_sidecar(&stray).await } else { Ok(()) };
                 (stray, told)
             });
-            // A webhook that does not answer in one namespace holds up no other for longer than that.
+            // A webhook that does not answer in one namespace holds the others up no longer than that.
             let mut told = futures_util::stream::iter(due).buffer_unordered(AT_A_TIME);
             while let Some((stray, told)) = told.next().await {
                 if let Err(error) = told {
@@ -129,7 +131,7 @@ impl Controller {
                 self.table().told(uid);
                 Ok(())
             }
-            // Somebody wrote just now: there will be news of it.
+            // Somebody has just written the pod: a watch tells of it.
             Err(CallError::Conflict) => Ok(()),
             Err(error) => Err(error),
         }

@@ -1,4 +1,4 @@
-//! While runs go on: what their pods mount is there, sidecars end, and what lingers keeps no place.
+//! Looks after runs that go on: what their pods mount is there, sidecars end, and pods that linger are replaced.
 
 use k8s_openapi::api::batch::v1::Job;
 use kube::api::{Patch, PatchParams};
@@ -12,7 +12,8 @@ use crate::quarks::state::job::SeenJob;
 use crate::text::Text;
 
 impl Controller {
-    /// While runs go on: what their pods mount is there, and sidecars end.
+    /// Looks after the runs of a QuarksJob that go on: makes the agent's ConfigMap, tells sidecars to end, and has pods
+    /// that linger replaced.
     pub(crate) async fn look_after(&self, key: &Key, resource: &Resource) -> Result<(), CallError> {
         let goes_on = {
             let table = self.table();
@@ -25,13 +26,13 @@ impl Controller {
             true => self.bring_agent(&key.namespace).await,
             false => Ok(()),
         };
-        // Pods that have theirs wait for no other.
+        // Pods that have it do not wait for others that do not.
         self.end_sidecars(key, resource).await?;
         self.replace_lingering(key, resource).await?;
         brought
     }
 
-    /// Has Kubernetes begin another pod for each that is done and does not end.
+    /// Has Kubernetes begin another pod for each that is done and lingers.
     async fn replace_lingering(&self, key: &Key, resource: &Resource) -> Result<(), CallError> {
         let wanted: Vec<(SeenJob, u32)> = {
             let table = self.table();
@@ -40,7 +41,7 @@ impl Controller {
             open.filter_map(|job| Some((job.clone(), job.wants.more(table.pods(job))?))).collect()
         };
         for (job, parallelism) in wanted {
-            // Of the version that was seen: what is old must not have fewer go on.
+            // Only of the version that was seen: with old knowledge fewer pods could be set.
             let patch = json!({
                 "metadata": {"uid": &*job.uid, "resourceVersion": job.version.to_string()},
                 "spec": {"parallelism": parallelism},
@@ -48,7 +49,7 @@ impl Controller {
             let jobs = self.api::<Text<Job>>(&key.namespace);
             match call(jobs.patch(&job.name, &PatchParams::default(), &Patch::Merge(patch))).await {
                 Ok(job) => job.gist().iter().for_each(|job| self.table().learn_answer(job)),
-                // It changed: then there is news of it.
+                // It has changed, so a watch tells of it.
                 Err(CallError::NotFound | CallError::Conflict) => {}
                 Err(error) => return Err(error),
             }

@@ -1,16 +1,16 @@
-//! How much of what a run leaves is kept in all: plain state.
+//! Limits of the output of a whole run: plain state.
 //!
-//! What each agent brings and each file becomes has its own limit, but a template may have a hundred containers. All of a
-//! run's output is in memory until it is written, and is written while few others may read theirs.
+//! What each agent brings and each file becomes has a limit of its own, but a template may have a hundred containers.
+//! All output of a run is in memory until it is written, and only few runs may read theirs at once.
 
 use super::objects::{Kept, Wanted};
 
-/// What the output of a run takes in all, in bytes: what its agents bring, and once more what becomes of it.
+/// How many bytes the output of a run may take: what its agents bring, and once more what becomes of it.
 pub(crate) const MAX_RUN_BYTES: usize = 16 << 20;
-/// How many Secrets and ConfigMaps a run makes at most.
+/// How many Secrets and ConfigMaps a run may write.
 pub(crate) const MAX_RUN_OBJECTS: usize = 2000;
 
-/// Which limit of a run its output is beyond, in words for people.
+/// The limit of a run that its output exceeds, in words for people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Beyond {
     #[error(
@@ -27,7 +27,7 @@ pub(crate) enum Beyond {
     Objects,
 }
 
-/// What a run has taken of its limits.
+/// How much of its limits a run has used.
 #[derive(Debug, Default)]
 pub(crate) struct Taken {
     bytes: usize,
@@ -35,19 +35,19 @@ pub(crate) struct Taken {
 }
 
 impl Taken {
-    /// Takes so many bytes more.
+    /// Counts further bytes.
     pub(crate) fn bytes(&mut self, bytes: usize) -> Result<(), Beyond> {
         self.bytes = self.bytes.saturating_add(bytes);
         if self.bytes > MAX_RUN_BYTES { Err(Beyond::Bytes) } else { Ok(()) }
     }
 
-    /// Takes so many objects more, before they are made.
+    /// Counts further objects, before they are made.
     pub(crate) fn objects(&mut self, objects: usize) -> Result<(), Beyond> {
         self.objects = self.objects.saturating_add(objects);
         if self.objects > MAX_RUN_OBJECTS { Err(Beyond::Objects) } else { Ok(()) }
     }
 
-    /// Takes what one holds, and its labels and annotations, which each of those has that one file becomes.
+    /// Counts the bytes of an object: its data, labels and annotations, which each object has that a file becomes.
     pub(crate) fn one(&mut self, wanted: &Wanted) -> Result<(), Beyond> {
         let data: usize = wanted.data.iter().map(|(key, value)| key.len() + value.len()).sum();
         let marks = wanted.labels.iter().chain(&wanted.annotations);

@@ -1,4 +1,4 @@
-//! How what containers write to `/mnt/quarks`, or print, comes home.
+//! How the output of containers, which they write to `/mnt/quarks` or print, reaches the controller.
 //!
 //! ```text
 //! wrapped   container: agent wrap ──▶ the user's command ──▶ /mnt/quarks/*.json │ stdout ──▶ its own message
@@ -6,14 +6,14 @@
 //! log       container: as it is ──▶ stdout and stderr, as the runtime has them in one
 //! ```
 //!
-//! A container whose command the template names is wrapped: that costs no second container, and its exit
-//! status and its output arrive together. Where an image's own entrypoint runs, which nobody knows here, a
-//! sidecar reads the files: one that the kubelet ends where the server has such, else one that is told by an
-//! annotation that the others have ended; and of what it prints there is the log. None of them has a token or
-//! needs a network.
+//! A container whose command the template names is wrapped: that costs no second container, and its exit status and its
+//! output arrive together. Where an image's own entrypoint runs, which is not known here, a sidecar reads the files: a
+//! native one, which the kubelet ends, where the API server has them, else one that is told by an annotation that the
+//! others have ended; and what such a container prints is read from its log. None of them has a token or needs a
+//! network.
 //!
 //! The last releases of ExtendedJob's operator read a file of one name instead of what is printed, and its examples
-//! write that: so there is a place for it too, and the file counts where there is one.
+//! write that: so there is a directory for it too, and the file is kept where there is one.
 
 use std::collections::HashSet;
 
@@ -32,34 +32,35 @@ use crate::runner::delivery::{
 
 /// Where users write their output.
 const OUTPUT: &str = "/mnt/quarks/";
-/// The longest variable that a process can begin with, in bytes, its name among them: with the byte that ends it Linux takes
-/// 128 KiB of one (`MAX_ARG_STRLEN`, execve(2)).
+/// The longest variable that a process can begin with, in bytes, including its name: with the byte that ends it Linux
+/// takes 128 KiB (`MAX_ARG_STRLEN`, execve(2)).
 pub(crate) const MAX_VARIABLE_BYTES: usize = 128 * 1024 - 1;
-/// How many containers others may put into a pod, to begin with, beside it or to debug it, before reports are cut.
+/// How many containers others may put into a pod, as init containers, as sidecars or to debug it, before reports are
+/// cut.
 const OTHERS: usize = 3;
 
-/// What Jobs are made with.
+/// What is needed to add the agent to a Job.
 pub(crate) struct CaptureContext<'m> {
     pub(crate) delivery: &'m Delivery,
     pub(crate) key: PublicKey,
-    /// Whether the server knows sidecars that the kubelet ends (all of them do from 1.32 on).
+    /// Whether the API server knows native sidecars, which the kubelet ends (all do from Kubernetes 1.32 on).
     pub(crate) native_sidecars: bool,
     /// Whether containers may be wrapped.
     pub(crate) wraps: bool,
-    /// Requests and limits of our sidecar, instead of ours.
+    /// Requests and limits of our sidecar, instead of the default ones.
     pub(crate) resources: Option<&'m Value>,
 }
 
-/// What is gathered, and for which run.
+/// The output that is gathered, and for which run.
 struct Capture<'c> {
     run: &'c str,
     map: &'c OutputMap,
     means: &'c CaptureContext<'c>,
-    /// How many containers share what the kubelet takes.
+    /// How many containers share what the kubelet keeps of termination messages.
     sharers: usize,
 }
 
-/// Gives each container its place for output, and has the agent read what is mapped.
+/// Gives each container a directory for its output, and has the agent read the files that are mapped.
 pub(crate) fn capture_files(
     pod: &mut Value,
     run: &str,
@@ -87,8 +88,8 @@ pub(crate) fn capture_files(
     list(pod, "volumes").extend(volumes);
 }
 
-/// Has the agent take what containers print, or leave in the one file, whose commands are known. Of the others there
-/// is the log.
+/// Has the agent take what the containers print whose command is known, or the one file that they leave. What the
+/// others print is read from their logs.
 pub(crate) fn capture_prints(
     pod: &mut Value,
     run: &str,
@@ -116,8 +117,8 @@ pub(crate) fn capture_prints(
     list(pod, "volumes").extend(parts.volumes);
 }
 
-/// Puts what brings the agent before all others, under a name that none of them has. It is told from them by what it
-/// mounts.
+/// Puts the container that brings the agent before all others, under a name that none of them has. It is told from them
+/// by what it mounts.
 fn begin_with(pod: &mut Value, mut bringing: Vec<Value>) {
     let are_of_pod = has_resources(pod);
     for container in &mut bringing {
@@ -129,13 +130,13 @@ fn begin_with(pod: &mut Value, mut bringing: Vec<Value>) {
     list(pod, "initContainers").splice(..0, bringing);
 }
 
-/// Whether its containers share what the whole of a pod asks for, as they can from Kubernetes 1.34 on: what one of ours asked
-/// for beside would be more than all of it.
+/// Whether the pod as a whole has requests or limits, as it can from Kubernetes 1.34 on: what a container of ours asked
+/// for would be more than all of it.
 fn has_resources(pod: &Value) -> bool {
     ["requests", "limits"].iter().any(|member| pod["resources"][member].is_object())
 }
 
-/// This name, or the first of those in its place that no container of a pod has.
+/// The wanted name, or another like it that no container of the pod has.
 fn free(pod: &Value, wanted: &str) -> String {
     let of = |member: &str| pod[member].as_array().into_iter().flatten().map(name);
     let taken: HashSet<&str> = of("initContainers").chain(of("containers")).collect();
@@ -145,8 +146,9 @@ fn free(pod: &Value, wanted: &str) -> String {
     names.find(|name| !taken.contains(name.as_str())).unwrap_or_else(|| wanted.to_owned())
 }
 
-/// What the container may do that brings the agent: nothing, and as the container whose output it is for, where that says
-/// so itself. What lets that one in lets this one in.
+/// The security context of the container that brings the agent: it may do nothing, and has the user and the seccomp
+/// profile of the first container whose output is read, if that sets them. A policy that lets that one in lets this one
+/// in.
 fn context(mapped: &[&Value]) -> Value {
     let mut context = restricted();
     for member in ["runAsNonRoot", "runAsUser", "runAsGroup", "seccompProfile"] {
@@ -158,27 +160,28 @@ fn context(mapped: &[&Value]) -> Value {
     context
 }
 
-/// Gives a container its place for output; the volume.
+/// Mounts a volume for the output of a container, and returns the volume.
 fn place(container: &mut Value) -> Value {
     let volume = volume(container);
     list(container, "volumeMounts").push(json!({"name": volume, "mountPath": OUTPUT}));
     json!({"name": volume, "emptyDir": {}})
 }
 
-/// Whether a user has put something there.
+/// Whether the template mounts something at [`OUTPUT`].
 fn has_place(container: &Value) -> bool {
     let mounts = container["volumeMounts"].as_array().into_iter().flatten();
     let mut paths = mounts.filter_map(|mount| mount["mountPath"].as_str());
     paths.any(|path| path.trim_end_matches('/') == OUTPUT.trim_end_matches('/'))
 }
 
-/// How many containers there will be at most, with one that brings the agent, one beside them, and those of others.
+/// How many containers the pod will have at most: those of the template, one that brings the agent, a sidecar, and
+/// those of others.
 fn sharers(pod: &mut Value) -> usize {
     list(pod, "containers").len() + list(pod, "initContainers").len() + 2 + OTHERS
 }
 
 impl Capture<'_> {
-    /// Puts the agent around the commands that are known, of containers of which something is kept.
+    /// Wraps the containers whose command is known and of which something is kept.
     fn wrap(
         &self,
         pod: &mut Value,
@@ -200,7 +203,7 @@ impl Capture<'_> {
         }
     }
 
-    /// Adds the sidecar; the volumes that it needs.
+    /// Adds the sidecar, and returns the volume that it needs.
     fn watch(&self, pod: &mut Value, parts: &Parts) -> Option<Value> {
         let containers = list(pod, "containers");
         let mut mounts = parts.mounts.clone();
@@ -212,7 +215,7 @@ impl Capture<'_> {
             let directory = path.into();
             outputs.push((name.to_owned(), Outputs { directory, files, stdout: None }));
         }
-        // Its image is on the node, its user can read what it writes.
+        // A container's image is on the node, and its user can read what it writes.
         let like = containers.iter().find(|it| self.map.files(name(it)).is_some())?.clone();
         let mut sidecar = json!({
             "name": SIDECAR,
@@ -233,7 +236,7 @@ impl Capture<'_> {
             sidecar["restartPolicy"] = json!("Always");
             command.extend([json!("--once"), json!(format!("{DIRECTORY}/gathered"))]);
         }
-        // A native one, too: the kubelet ends it after all containers, and a mesh's may never end.
+        // A native sidecar is told, too: the kubelet ends it only after all containers, and a mesh's may never end.
         command.extend([json!("--until"), json!(format!("{TOLD}/ended"))]);
         sidecar["command"] = Value::Array(command);
         mounts.push(json!({"name": TOLD_VOLUME, "mountPath": TOLD, "readOnly": true}));
@@ -269,8 +272,8 @@ impl Capture<'_> {
     }
 }
 
-/// A container that could not begin, for its agent is told of too many files: its name, and how long that variable is, in
-/// bytes.
+/// A container that could not begin because its agent is told of too many files: its name, and how many bytes that
+/// variable has.
 pub(crate) fn overtold(pod: &Value) -> Option<(&str, usize)> {
     let of = |member: &str| pod[member].as_array().into_iter().flatten();
     let told = |container: &Value| {
@@ -283,21 +286,22 @@ pub(crate) fn overtold(pod: &Value) -> Option<(&str, usize)> {
     all.find(|(_, bytes)| *bytes > MAX_VARIABLE_BYTES)
 }
 
-/// The names of the containers that a pod is over with, for [`CONTAINERS`]: all of the template, unless it
-/// `says` which itself.
+/// The names of the containers after whose end a pod's work is done, for the annotation
+/// [`CONTAINERS`](crate::quarks::api::pod::CONTAINERS): all of the template, unless its own annotation `says` which and
+/// names at least one of them.
 pub(crate) fn containers(pod: &Value, says: Option<&str>) -> String {
     let of = |member: &str| pod[member].as_array().into_iter().flatten();
-    // Our sidecar too, wherever it is: what it has read is known when it has ended.
+    // Our sidecar too, wherever it is: what it has read is known once it has ended.
     let ours = of("initContainers").filter(|first| name(first) == SIDECAR);
+    let is_said = |says: &str, name: &str| says.split(',').any(|said| said.trim() == name);
+    // If an annotation that names none of them counted, the pod would be over before any has begun.
+    let says = says.filter(|says| of("containers").any(|it| is_said(says, name(it))));
     let containers = of("containers").chain(ours);
-    let counts = |name: &&str| {
-        let said = says.is_none_or(|says| says.split(',').any(|said| said.trim() == *name));
-        said || *name == SIDECAR
-    };
+    let counts = |name: &&str| says.is_none_or(|says| is_said(says, name)) || *name == SIDECAR;
     containers.map(name).filter(counts).collect::<Vec<_>>().join(",")
 }
 
-/// Whether its command is known, and its message is for us to write.
+/// Whether a container can be wrapped: its command is known, and it does not use its termination message itself.
 fn can_be_wrapped(container: &Value) -> bool {
     container["command"].as_array().is_some_and(|command| !command.is_empty())
         && container["terminationMessagePath"].is_null()
@@ -311,7 +315,7 @@ fn volume(container: &Value) -> String {
     sanitize(&format!("output-{}", name(container)))
 }
 
-/// A list of an object, made if it is not there.
+/// The list that is a member of an object; made if it is missing.
 fn list<'v>(object: &'v mut Value, member: &str) -> &'v mut Vec<Value> {
     if !object.is_object() {
         *object = json!({});

@@ -1,6 +1,6 @@
-//! Who reads logs now: of few runs at once, for what is in them is large, and never all of them of such runs whose logs did
-//! not come before, or of one namespace, where each write may wait for a webhook, or of one node that may be dead. Nobody
-//! waits for that: whoever may not read yet gives its turn up, and comes again.
+//! Who may read logs: few runs at once, for logs are large. Never all places go to runs whose logs could not be read
+//! before, or to one namespace, where each write may wait for a webhook, or to one node, which may be dead. Nobody
+//! blocks: whoever may not read yet gives its turn up, and comes again.
 
 use std::collections::{HashMap, VecDeque};
 use std::iter;
@@ -10,32 +10,31 @@ use std::time::{Duration, Instant};
 use crate::quarks::api::key::Key;
 use crate::queue::Queue;
 
-/// Of how many runs output that is in logs is kept at once: it takes some 25 MB each, where it is as large as one agent
-/// brings.
+/// How many runs keep output from logs at once: it takes some 25 MB each, if it is as large as one agent brings.
 const AT_ONCE: usize = 4;
-/// Of how many of them several agents bring more than that: it takes some 60 MB.
+/// How many of these runs may have several agents that bring more than that: it takes some 60 MB.
 const LARGE_AT_ONCE: usize = 1;
-/// Of how many of them it was not to be read the last time.
+/// How many of these runs may be ones whose logs could not be read the last time.
 const FAILED_AT_ONCE: usize = 2;
-/// Of how many of them in one namespace, even if no other waits: what was read is held until it is written, and the next to
-/// come may be another's.
+/// How many of these runs may be in one namespace, even if no other waits: what was read is held until it is written,
+/// and the next to come may be of another.
 const OF_ONE_AT_ONCE: usize = 3;
-/// After how long one comes again that may not read yet, if none of the others has called it before. So long a place is kept
-/// for whom they have called: it may have nothing to read any more.
+/// After how long a run comes again that may not read yet, if it is not called before. A place is kept as long for a
+/// run that has been called: it may have nothing to read any more.
 const PAUSE: Duration = Duration::from_secs(2);
-/// So much later for each other that waits, up to the longest pause: so few come in a second.
+/// How much later it comes for each other run that waits, up to [`LONGEST`]: so that few come in a second.
 const FOR_EACH: Duration = Duration::from_millis(50);
-/// The pause after a first failure; doubled with each.
+/// The pause after a first failure to read; doubled with each.
 const AGAIN: Duration = Duration::from_secs(2);
 /// The longest of these pauses.
 const LONGEST: Duration = Duration::from_secs(60);
-/// So long after its pause is over nobody asks any more for what could not be read.
+/// How long after the end of its pause a failure is forgotten: nobody asks any more for what could not be read.
 const FORGOTTEN: Duration = Duration::from_secs(600);
-/// So long after a log came from a node, several are asked of it at once. A dead one answers none, and whoever asks it keeps
-/// its place until the call is given up.
+/// For how long after a log came from a node several are read from it at once. A dead node answers no call, and whoever
+/// asks it keeps its place until the call is given up.
 const HEARD: Duration = Duration::from_secs(10);
 
-/// Those who read, who want to, and who could not.
+/// The runs that read logs, that wait to, and that could not.
 pub(crate) struct Logs {
     queue: Arc<Queue<Key>>,
     state: Mutex<State>,
@@ -43,28 +42,28 @@ pub(crate) struct Logs {
 
 #[derive(Default)]
 struct State {
-    /// Of all that read, and of those called to it.
+    /// The places of all that read, and of those that are called to.
     places: Vec<Place>,
     /// The number of the place that was given last.
     given: u64,
-    /// The first of them first.
+    /// Those that wait, in the order in which they came.
     waiting: VecDeque<Waiting>,
-    /// When each is read again, and after which pause. By the uid of the Job.
+    /// When logs that could not be read are read again, and the pause before that, by the uid of the Job.
     failed: HashMap<Arc<str>, (Instant, Duration)>,
-    /// When a log came from a node last.
+    /// When a log last came from each node.
     heard: HashMap<Arc<str>, Instant>,
 }
 
 /// How much there is to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Size {
-    /// At most what one agent brings.
+    /// At most as much as one agent brings.
     OfOne,
-    /// Much more.
+    /// More than that.
     Large,
 }
 
-/// Whoever wants to read.
+/// A run whose logs are to be read.
 struct Waiting {
     key: Key,
     job: Arc<str>,
@@ -72,24 +71,24 @@ struct Waiting {
     size: Size,
 }
 
-/// What one takes of what all share.
+/// One of the [`AT_ONCE`] places, with the run that has it.
 struct Place {
     number: u64,
     of: Waiting,
     /// Whether its logs could not be read the last time.
     is_again: bool,
-    /// When it was called, if it has not come yet.
+    /// When the run was called, if it has not come yet.
     called: Option<Instant>,
 }
 
-/// Held by whoever reads, until what was read is written.
+/// A permit to read logs, held until what was read is written.
 pub(crate) struct Reading<'l> {
     logs: &'l Logs,
     number: u64,
 }
 
 impl Logs {
-    /// Whose turns are these.
+    /// No places; `queue` is where those who are called get their turn.
     pub(crate) fn of(queue: &Arc<Queue<Key>>) -> Self {
         Self { queue: Arc::clone(queue), state: Mutex::default() }
     }
@@ -98,7 +97,7 @@ impl Logs {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets one read the logs of a Job's pod on a node now, or says when to come again.
+    /// Lets a run read the logs of its pod on a node now, or returns after how long to come again.
     pub(crate) fn read(
         &self,
         key: &Key,
@@ -121,12 +120,12 @@ impl Logs {
                 return Ok(Reading { logs: self, number });
             }
         };
-        // A place may have become free by that.
+        // The place that this run gave back may have become free for another.
         self.call(state, now);
         Err(later)
     }
 
-    /// One is gone, or reads nothing any more: it keeps no place.
+    /// Gives up the place of a QuarksJob that is gone, or reads nothing any more.
     pub(in crate::quarks) fn forget(&self, key: &Key, now: Instant) {
         let mut state = self.lock();
         state.waiting.retain(|waiting| waiting.key != *key);
@@ -141,7 +140,7 @@ impl Logs {
         self.queue.push(called);
     }
 
-    /// A log came from a node. If none came from it before, those who waited for that are called.
+    /// Notes that a log came from a node. If none had come from it lately, those who waited for that are called.
     pub(crate) fn came(&self, node: Option<&Arc<str>>, now: Instant) {
         let Some(node) = node else { return };
         let mut state = self.lock();
@@ -152,7 +151,8 @@ impl Logs {
         self.call(state, now);
     }
 
-    /// The log of a Job was not to be read from a node. It is again after a pause, twice as long as the one before.
+    /// Notes that the log of a Job could not be read from a node. It is tried again after a pause, twice as long as the
+    /// one before.
     pub(crate) fn failed(&self, job: &Arc<str>, node: Option<&Arc<str>>, now: Instant) {
         let mut state = self.lock();
         node.and_then(|node| state.heard.remove(node));
@@ -163,14 +163,14 @@ impl Logs {
         failed.insert(Arc::clone(job), (now + pause, pause));
     }
 
-    /// All of them were read.
+    /// Notes that all logs of a Job were read.
     pub(crate) fn were_read(&self, job: &str) {
         self.lock().failed.remove(job);
     }
 }
 
 impl State {
-    /// Whether one may read whose pause, if it has one, is over. What is not heard of any more is forgotten by now.
+    /// Whether a run may read whose pause, if it has one, is over. Callers have called [`Self::forget_called`] before.
     fn has_place(&self, wants: &Waiting) -> bool {
         let count = |is_such: &dyn Fn(&Place) -> bool| {
             self.places.iter().filter(|place| is_such(place)).count()
@@ -187,7 +187,7 @@ impl State {
         self.places.len() < AT_ONCE && is_free && has_room
     }
 
-    /// How many places one namespace has.
+    /// How many places a namespace has.
     fn count_in(&self, namespace: &str) -> usize {
         self.places.iter().filter(|place| &*place.of.key.namespace == namespace).count()
     }
@@ -199,7 +199,7 @@ impl State {
         self.given
     }
 
-    /// Has one wait, or go on waiting. Until when, if nobody calls it before.
+    /// Has a run wait, or go on waiting. Returns after how long it comes again if it is not called before.
     fn put_off(&mut self, wants: Waiting) -> Duration {
         match self.waiting.iter_mut().find(|waiting| waiting.key == wants.key) {
             Some(waiting) => *waiting = wants,
@@ -209,14 +209,15 @@ impl State {
         LONGEST.min(PAUSE + FOR_EACH.saturating_mul(others))
     }
 
-    /// Lets the places go of those who were called and did not come, and the nodes that were not heard of lately.
+    /// Gives up the places of runs that were called and did not come, and forgets nodes that were not heard of lately.
     fn forget_called(&mut self, now: Instant) {
         let is_within = |at: &Instant, time| now.saturating_duration_since(*at) < time;
         self.places.retain(|place| place.called.iter().all(|at| is_within(at, PAUSE)));
         self.heard.retain(|_, at| is_within(at, HEARD));
     }
 
-    /// Keeps a place for who may read now, of those in whose namespace the fewest do the first, and says who it is.
+    /// Keeps a place for the next run that may read, first for one in whose namespace the fewest do, and returns its
+    /// key.
     fn call(&mut self, now: Instant) -> Option<Key> {
         self.forget_called(now);
         let waiting = self.waiting.iter().enumerate();
@@ -230,7 +231,7 @@ impl State {
 }
 
 impl Place {
-    /// Whether a node is asked that may be dead: of those that are asked again, nobody knows otherwise.
+    /// Whether a log is read from this node, which may be dead: failed reads that are tried again do not count.
     fn asks(&self, node: &Arc<str>) -> bool {
         !self.is_again && self.of.node.as_ref() == Some(node)
     }

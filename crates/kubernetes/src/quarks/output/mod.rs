@@ -1,4 +1,4 @@
-//! What a run leaves: how it comes home, and how it becomes Secrets and ConfigMaps.
+//! The output of a run: how it reaches the controller, and how it becomes Secrets and ConfigMaps.
 
 pub(super) mod bounds;
 pub(super) mod capture;

@@ -1,4 +1,4 @@
-//! What a run left, as the Secrets and ConfigMaps that it is to become: pure.
+//! The Secrets and ConfigMaps that the output of a run becomes: pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,37 +9,39 @@ use serde_json::value::RawValue;
 use super::bounds::{Beyond, Taken};
 use super::shown::{MAX_KEY_BYTES, is_key, not_text, shown};
 use crate::quarks::api::dialect::Dialect;
-use crate::quarks::api::naming::{fanned, label_as_written, sanitize, sanitize_subdomain};
+use crate::quarks::api::naming::{
+    fanned, label_as_written, leaves_something, sanitize, sanitize_subdomain,
+};
 use crate::quarks::api::output_map::{LEFT, OutputMap, SecretOptions};
 use crate::quarks::api::reference::Kind;
 
-/// What the keys of a Secret hold together, in bytes.
+/// How many bytes the values of a Secret may have together.
 pub(crate) const MAX_SECRET_BYTES: usize = 1024 * 1024;
-/// How many objects a file may fan out into: their names stand in the status, and one is written after the other.
+/// How many objects a file may fan out into: their names are in the status, and they are written one after the other.
 const MAX_FANNED: usize = 1000;
 
-/// A Secret or a ConfigMap that is to be.
+/// A Secret or ConfigMap that is to be written.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Wanted {
     pub(crate) kind: Kind,
-    /// Of a versioned one, what all versions have in common.
+    /// Its name; for a versioned Secret, what the names of all versions have in common.
     pub(crate) name: String,
     pub(crate) data: BTreeMap<String, Vec<u8>>,
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) annotations: BTreeMap<String, String>,
     pub(crate) versioned: bool,
-    /// How many versions are kept.
+    /// How many versions are kept; `None`: all.
     pub(crate) versions: Option<usize>,
-    /// Whether it goes with its QuarksJob; a version does in any case.
+    /// Whether the QuarksJob owns it, and it is deleted with that; a version is in any case.
     pub(crate) owned: bool,
 }
 
-/// What is said of all outputs of a spec.
+/// What a spec says of all its outputs.
 struct General {
     labels: BTreeMap<String, String>,
-    /// Those whose values are no strings.
+    /// The names of labels whose values are no strings.
     no_labels: Vec<String>,
-    /// Whether values that are no strings become their JSON.
+    /// Whether values that are no strings are written as JSON.
     stringifies: bool,
     versions: Option<usize>,
     owned: bool,
@@ -65,18 +67,19 @@ impl General {
     }
 }
 
-/// What is to be kept of a run.
+/// The output of a run that is to be written.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
     pub(crate) wanted: Vec<Wanted>,
-    /// Why something is not, for people: the reason in one word, and the words. Nothing of what is in files.
+    /// Why some of it is not written, for people: a reason in one word, and a message. Nothing of what the files hold
+    /// is in it.
     pub(crate) faults: Vec<(&'static str, String)>,
     /// What somebody should know, though nothing is lost by it.
     pub(crate) notes: Vec<String>,
 }
 
-/// Of a spec and of what its containers left. Whatever is good is kept, though something else is not; of what is beyond the
-/// limits of a run nothing is. The prefix of an ExtendedJob has one dash after it, or is as it is.
+/// Makes the objects from a spec and from what its containers left. What is good is kept even if something else is not;
+/// if a limit of a run is exceeded, nothing is. Prefixes have one dash after them, or are verbatim.
 pub(crate) fn kept(
     dialect: Dialect,
     spec: &Value,
@@ -111,7 +114,7 @@ fn within(
             match read(options, versioned, &general, found) {
                 Ok(read) => {
                     taken.objects(read.len())?;
-                    // Those of one file take precedence over those of all.
+                    // Labels of one file take precedence over those of all.
                     let users: Vec<_> =
                         general.labels.iter().chain(&options.secret_labels).collect();
                     for (name, data) in read {
@@ -139,7 +142,7 @@ fn within(
     Ok(kept)
 }
 
-/// Of what goes into one, the last is kept, as in the original. What is said of the others.
+/// Keeps the last of the files that go into the same object, as the original did. Returns notes on the others.
 fn keep_the_last(wanted: &mut Vec<Wanted>) -> Vec<String> {
     let mut notes = Vec::new();
     let mut names = BTreeSet::new();
@@ -156,7 +159,7 @@ fn keep_the_last(wanted: &mut Vec<Wanted>) -> Vec<String> {
     notes
 }
 
-/// What there is of a file, or of what stands in for it.
+/// The content of a file, or of the one that is kept instead, with its name.
 fn found<'f>(
     dialect: Dialect,
     file: &'f str,
@@ -169,7 +172,8 @@ fn found<'f>(
     }
 }
 
-/// The later of a user's wins. Where there is a prefix values are as they are written, as in the releases that had one.
+/// The labels of an object. Of two labels of the user with the same name the later counts. With a prefix values are as
+/// they are written, as in the releases that had one.
 fn labels(
     dialect: Dialect,
     is_by_prefix: bool,
@@ -192,7 +196,7 @@ fn labels(
 type Fault = (&'static str, String);
 type Data = BTreeMap<String, Vec<u8>>;
 
-/// What becomes of a file, by name.
+/// The objects that a file becomes: names and data.
 fn read(
     options: &SecretOptions,
     versioned: bool,
@@ -246,6 +250,11 @@ fn read(
     }
     let fanned = flat.into_iter().map(|(key, value)| {
         let within = |why: String| invalid(format!("{}: {why}", shown(&key)));
+        if !leaves_something(&key) {
+            let why = "it leaves nothing that can be in a name: the Secret would be that of all"
+                .to_owned();
+            return Err(within(why));
+        }
         let text = value_of(&value, general).map_err(within)?;
         let data = object(&text).and_then(|flat| data(flat, general)).map_err(within)?;
         Ok((fanned(&options.name, &key, versioned), data))
@@ -253,10 +262,10 @@ fn read(
     fanned.collect()
 }
 
-/// By key, as it is written.
+/// The members of a JSON object: keys, and values as they are written.
 type Flat = BTreeMap<String, Box<RawValue>>;
 
-/// Its words name places, never what stands there.
+/// Reads a text as a JSON object. The error names places, never what is there.
 fn object(text: &str) -> Result<Flat, String> {
     serde_json::from_str(text).map_err(|error| match error.is_data() {
         true => "it is JSON, and has to be one object".to_owned(),
@@ -284,22 +293,23 @@ fn data(flat: Flat, general: &General) -> Result<Data, String> {
     Ok(data)
 }
 
-/// Digits stay as they are written, however many they are. What is no string is told by how it begins: read, a megabyte of
-/// maps takes a hundred of memory.
+/// A value as the text that a Secret holds. Numbers stay as they are written, however many digits they have. The type
+/// of a value that is no string is known by its first character: parsed, a megabyte of maps would take a hundred of
+/// memory.
 fn value_of(value: &RawValue, general: &General) -> Result<String, String> {
     let text = value.get();
     match text.as_bytes().first() {
         Some(b'"') => {
             serde_json::from_str(text).map_err(|_| "the value is no string of Unicode".to_owned())
         }
-        // As the original read it.
+        // `null` is an empty text, as in the original.
         Some(b'n') => Ok(String::new()),
         _ if general.stringifies => Ok(text.to_owned()),
         first => Err(not_text(first)),
     }
 }
 
-/// Of several reports, everything.
+/// The outputs of several reports together.
 pub(crate) fn merged(reports: Vec<Gathered>) -> BTreeMap<String, BTreeMap<String, Content>> {
     reports.into_iter().flat_map(|report| report.outputs).collect()
 }

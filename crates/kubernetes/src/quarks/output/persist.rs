@@ -1,4 +1,5 @@
-//! Keeps what a run has left: reads its reports, has what they hold written. All of it can be done again.
+//! Keeps the output of a run: reads its reports, and has the objects written that they become. All of it can be done
+//! again.
 
 use std::time::Instant;
 
@@ -26,10 +27,10 @@ use crate::quarks::state::pod::SeenPod;
 use crate::text::{Text, each};
 
 impl Controller {
-    /// Keeps what the run of a Job has left; its outcome.
+    /// Keeps the output of the run of a Job, and returns the outcome of the run.
     pub(crate) async fn keep(&self, resource: &Resource, job: &SeenJob) -> Result<Outcome, Undone> {
         if job.noted.inherited {
-            // What it leaves, the original's sidecar has kept before.
+            // The original's sidecar has kept the output before.
             let by_pods = job.wants.end(self.table().pods(job));
             return Ok(ended(job.end.as_ref(), by_pods)?);
         }
@@ -68,8 +69,8 @@ impl Controller {
         Ok(with_output(outcome, &output))
     }
 
-    /// How the containers of a run that failed ended, for people: those of this pod or, where it is there no more, of the
-    /// last that is known.
+    /// How the containers of a failed run ended, for people: those of this pod or, if it is gone, of the last pod that
+    /// is known.
     fn ends(&self, job: &SeenJob, pod: Option<&SeenPod>) -> String {
         match pod {
             Some(pod) => report::ends(pod),
@@ -77,7 +78,7 @@ impl Controller {
         }
     }
 
-    /// Writes what is wanted, and adds to the faults what was refused. The names of what is there now.
+    /// Writes the objects of an output, and adds refusals to its faults. Returns the names of what is there now.
     async fn write_all(
         &self,
         resource: &Resource,
@@ -101,8 +102,8 @@ impl Controller {
         Ok(made)
     }
 
-    /// What another has kept of this run while its pod was there, if that is all of it: a version says whose it is, and
-    /// nothing else does.
+    /// The names of the versions that another leader wrote for this run while its pod was there, if that is all of its
+    /// output: only a version says which run it is of.
     fn kept_before(&self, resource: &Resource, spec: &Value, job: &SeenJob) -> Option<Vec<String>> {
         let map = OutputMap::named(resource.dialect, spec, self.settings.verbatim_prefixes);
         let table = self.table();
@@ -110,8 +111,8 @@ impl Controller {
         map.targets().map(|it| Some(written(&it.name)?.to_string())).collect()
     }
 
-    /// The spec that a run was begun by: somebody may have changed it since then. Of a Job that is too heavy to be read as
-    /// it is now.
+    /// The spec by which a run was begun: somebody may have changed it since. For a Job that is too heavy to be read it
+    /// is the spec as it is now.
     async fn spec_of(&self, resource: &Resource, job: &SeenJob) -> Result<Value, CallError> {
         if job.noted.is_by(resource.digest()) {
             return Ok(resource.spec());
@@ -121,8 +122,8 @@ impl Controller {
         Ok(by.unwrap_or_else(|| resource.spec()))
     }
 
-    /// A watch of pods may be behind that of Jobs: where not all have ended of one that Kubernetes has given up, they are
-    /// asked for.
+    /// Lists the pods of a failed Job unless all that are known have ended: the watch of pods may be behind that of
+    /// Jobs.
     async fn see_pods(&self, job: &SeenJob) -> Result<(), CallError> {
         let have_ended = {
             let table = self.table();
@@ -138,7 +139,7 @@ impl Controller {
         Ok(())
     }
 
-    /// As they are now.
+    /// Lists the pods of a Job, as they are now.
     pub(crate) async fn pods_of(&self, job: &SeenJob) -> Result<Vec<SeenPod>, CallError> {
         let selector = format!("controller-uid={}", job.uid);
         let pods = self.api::<Text<Pod>>(&job.namespace);
@@ -147,8 +148,8 @@ impl Controller {
         Ok(listed.into_iter().filter(|pod| !pod.orphan).collect())
     }
 
-    /// The pod whose output counts: of those that `failed`, if the run did, else of those that have not. A watch may be
-    /// behind that of the Job: where one is `needed`, it is asked for.
+    /// The pod whose output counts: one that `failed` if the run did, else one that did not. The watch of pods may be
+    /// behind that of Jobs: if one is `needed`, the pods are listed.
     async fn pod(
         &self,
         job: &SeenJob,
@@ -166,16 +167,16 @@ impl Controller {
         if !failed {
             return Ok(None);
         }
-        // Kubernetes takes pods away whose containers it has started again too often.
+        // Kubernetes deletes pods whose containers it has restarted too often.
         let table = self.table();
         let tried = |pod: &&SeenPod| !pod.did_its_work();
         let left = report::left(listed.iter().filter(tried));
         Ok(left.or_else(|| report::left(table.pods(job).filter(tried))).cloned())
     }
 
-    /// What a pod's agents left, each container's or why not; or which limit of a run that is beyond, which is known before
-    /// most of it is read. Of one that is in a log `reading` is held then: it takes several times its size, and many may
-    /// have ended at once.
+    /// The reports of a pod's agents, one for each container or with the reason why it is missing; or the limit of a
+    /// run that they exceed, which is known before most of it is read. If a report is in a log, `reading` is held from
+    /// then on: it takes several times its size, and many runs may have ended at once.
     async fn reports<'s>(
         &'s self,
         resource: &Resource,
@@ -208,7 +209,7 @@ impl Controller {
             }
             let open = |keys: &KeySet| report::open(&found, log.as_deref(), keys, &job.name);
             let opened = self.keys.opened(open).await;
-            // Who may not read the keys may write what others are refused all the same.
+            // That the keys may not be read is no refusal of the output.
             let opened = opened.map_err(|error| match CallError::from(error).of_a_secret() {
                 CallError::Forbidden(why) => CallError::Hindered(why),
                 error => error,
@@ -227,7 +228,7 @@ impl Controller {
         Ok(Ok(reports))
     }
 
-    /// As much of a log as a report takes; `None`: it is not in one.
+    /// As much of a log as a report needs; `None`: the report is in no log.
     async fn log_of(
         &self,
         job: &SeenJob,
@@ -290,14 +291,14 @@ impl Controller {
     }
 }
 
-/// The outcome of a run without what it leaves, by how its Job ended and by whether its pods say that it ended well.
+/// The outcome of a run without its output, by how its Job ended and by whether its pods say that it succeeded.
 ///
 /// # Errors
-/// If neither says that it has ended: the pods that said so went just now.
+/// If neither says that the run has ended: the pods that said so have just gone.
 fn ended(job: Option<&JobEnd>, by_pods: Option<bool>) -> Result<Outcome, CallError> {
     match (job, by_pods) {
         (Some(JobEnd::Complete), _) => Ok(Outcome::completed()),
-        // Something was put into its pods. Kubernetes waits for that, and counts a pod as failed by it, too.
+        // A container was put into its pods. Kubernetes waits for that, and counts a pod as failed by it, too.
         (_, Some(true)) => Ok(Outcome::completed()),
         (Some(JobEnd::Failed { reason, message, .. }), _) => {
             let reason = if reason.is_empty() { "Failed" } else { reason };
@@ -308,14 +309,14 @@ fn ended(job: Option<&JobEnd>, by_pods: Option<bool>) -> Result<Outcome, CallErr
     }
 }
 
-/// What is kept of a run whose pods are there no more.
+/// What is kept of a run whose pods are gone.
 fn lost(succeeded: bool) -> Kept {
     let how = if succeeded { " well" } else { "" };
     let why = format!("no pod that ended{how} is there any more: its output went with it");
     Kept { faults: vec![("OutputLost", why)], ..Kept::default() }
 }
 
-/// The outcome of a run together with what became of its output: one of which something is not kept has failed.
+/// The outcome of a run together with what became of its output: if some of that is not kept, the run has failed.
 fn with_output(outcome: Outcome, output: &Kept) -> Outcome {
     let faults: Vec<&str> = output.faults.iter().map(|(_, why)| why.as_str()).collect();
     let faults = faults.join("; ");
@@ -325,12 +326,12 @@ fn with_output(outcome: Outcome, output: &Kept) -> Outcome {
         (Some((reason, _)), true) => {
             Outcome { made: outcome.made, ..Outcome::failed(reason, faults) }
         }
-        // That it failed anyhow comes first.
+        // That the run failed anyhow comes first.
         (Some(_), false) => Outcome { message: joined([&outcome.message, &faults]), ..outcome },
     }
 }
 
-/// What there is to say of these.
+/// Joins those of the two messages that are not empty.
 fn joined(words: [&str; 2]) -> String {
     words.into_iter().filter(|words| !words.is_empty()).collect::<Vec<_>>().join("; ")
 }

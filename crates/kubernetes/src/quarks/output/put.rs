@@ -1,7 +1,7 @@
-//! Writes what a run has left into Secrets and ConfigMaps. Each step can be done again, and finds that it was done.
+//! Writes the output of a run into Secrets and ConfigMaps. Each step can be done again, and finds that it was done.
 //!
-//! What one of the same name has left that was deleted is taken away and made anew, and never written over: Kubernetes
-//! may be about to collect it, which it does by its uid, whatever is in it by then.
+//! An object that a deleted QuarksJob of the same name has left is deleted and made anew, and never overwritten:
+//! Kubernetes may be about to collect it, which it does by its uid, whatever is in it by then.
 
 use std::fmt::Debug;
 
@@ -19,11 +19,11 @@ use crate::quarks::api::resource::Resource;
 use crate::quarks::state::job::SeenJob;
 use crate::quarks::state::object::Object;
 
-/// How often a name that is taken is looked at again.
+/// How often an object is tried to be written, if others write it too.
 const TRIES: u32 = 10;
 
 impl Controller {
-    /// Writes what is wanted, unless it is there as it should be. Its name; that of a ConfigMap with its kind.
+    /// Writes an object, unless it is there as it should be. Returns its name; for a ConfigMap, with its kind.
     pub(crate) async fn write(
         &self,
         resource: &Resource,
@@ -40,7 +40,7 @@ impl Controller {
             };
             let target = format!("{}/{name}", wanted.kind.word());
             match &step {
-                // Another leader may have kept it, and a later run.
+                // Another leader may have kept this run, and a later one.
                 Step::Replace(_, version) if *version > resource.version => {
                     self.assert_open(resource, job).await?;
                 }
@@ -49,7 +49,7 @@ impl Controller {
                     return Err(CallError::Stays(format!("{target} {why}")));
                 }
                 Step::Take(left) => {
-                    // Our resource may itself be the deleted one. Then the object is its successor's.
+                    // Our QuarksJob may itself be the deleted one. Then the object is its successor's.
                     self.assert_open(resource, job).await?;
                     self.delete(left).await?;
                     is_taken = true;
@@ -72,12 +72,12 @@ impl Controller {
         Err(CallError::Conflict)
     }
 
-    /// Fails if the run of a Job has ended, or what it is of is gone, as the API server says. Asked once it is known which
-    /// version of an object is to be written over or taken away: what is written after the answer is a conflict. An
-    /// object that is not newer than what is known of the run need not be asked about.
+    /// Fails if the run of a Job has ended, or its QuarksJob is gone, as the API server says. It is asked after the
+    /// version of the object that is to be overwritten or deleted is known: if that is written after the answer, our
+    /// write is a conflict. An object that is not newer than what is known of the run need not be asked about.
     ///
-    /// Versions of one kind are compared with those of another there, which is so as long as they have one etcd. If they
-    /// had not, this would be asked too often, or not at all.
+    /// Resource versions of two kinds are compared for that, which holds if they have one etcd. If they had not, this
+    /// would be called too often, or not at all.
     async fn assert_open(&self, resource: &Resource, job: &SeenJob) -> Result<(), CallError> {
         let key = resource.key();
         self.refresh(&key).await?;
@@ -88,10 +88,10 @@ impl Controller {
         }
     }
 
-    /// What it is then; `None`: as it was.
+    /// Carries out a step, and returns the object as it is then; `None`: it is as it was.
     ///
-    /// A version that is made after another has kept a later run would be the newest. So it is made while nobody else may
-    /// act, or not at all.
+    /// A version that is made after another leader has kept a later run would be the newest. So it is made while nobody
+    /// else may act, or not at all.
     async fn put(
         &self,
         resource: &Resource,
@@ -122,7 +122,7 @@ impl Controller {
     {
         let api = self.api::<K>(&resource.namespace);
         let params = PostParams::default();
-        // The library's words would quote what it holds.
+        // The library's error would quote what the object holds.
         let read =
             |object| serde_json::from_value(object).map_err(|_| CallError::Invalid(String::new()));
         let written: K = match step {
@@ -133,7 +133,7 @@ impl Controller {
         Ok(seen(&written))
     }
 
-    /// What is known of it was wrong.
+    /// Reads an object anew from the API server, for what is known of it was wrong.
     async fn look_at(&self, resource: &Resource, kind: Kind, name: &str) -> Result<(), CallError> {
         let namespace = &resource.namespace;
         let found = match kind {
@@ -159,7 +159,8 @@ impl Controller {
         Ok(())
     }
 
-    /// Whoever refers to it is told here: to the watch it will be nothing new.
+    /// Takes an object that was written, and queues those who refer to it: when the watch tells of it, it is nothing
+    /// new.
     fn learn_object(&self, object: &Object) {
         let keys = {
             let mut table = self.table();
@@ -169,7 +170,7 @@ impl Controller {
         self.queue.push(keys);
     }
 
-    /// Removes the versions of its own beyond those that are to be kept.
+    /// Deletes the versions that the QuarksJob owns beyond those that are to be kept.
     pub(crate) async fn prune(
         &self,
         resource: &Resource,
@@ -180,7 +181,7 @@ impl Controller {
             let table = self.table();
             let versions = table.objects.versions(&resource.namespace, &wanted.name);
             let ours = versions.filter(|object| object.is_owned_by(&resource.uid));
-            // What was just written is not old, whatever the limit says.
+            // The version that was just written is not old, whatever the limit says.
             ours.skip(limit.max(1)).cloned().collect()
         };
         for object in old {
@@ -189,7 +190,8 @@ impl Controller {
         Ok(())
     }
 
-    /// Deletes it as it was seen. One that somebody has changed since then stays, and is looked at when it is met again.
+    /// Deletes an object as it was seen. One that somebody has changed since then stays, and is looked at when it is
+    /// met again.
     pub(crate) async fn delete(&self, object: &Object) -> Result<(), CallError> {
         let params = only(None, Some(object.version().to_string()));
         let (namespace, name) = (&object.namespace, &object.name);
@@ -210,9 +212,9 @@ impl Controller {
     }
 }
 
-/// Why the API server takes no such object, and what to do where that is known.
+/// Why the API server refuses an object, and what to do where that is known.
 fn refused(target: &str, why: &str) -> Refusal {
-    // Only what is there can have another type than what a run writes.
+    // Only an object that is there can have another type than what a run writes.
     if why.contains("is invalid: type: ") && why.ends_with("field is immutable") {
         let what = "is there and of another type, which stays";
         return format!("{target} {what}: name another in outputMap, or delete it");

@@ -1,4 +1,5 @@
-//! What the agents of a run's pods left: found in what was seen, opened, and read from a log where it is large.
+//! The reports of the agents in a run's pods: found in what was seen of a pod, read from a log where they are large,
+//! and opened.
 
 use std::collections::BTreeMap;
 
@@ -15,34 +16,35 @@ use crate::quarks::api::output_map::{OutputMap, PRINTED};
 use crate::quarks::api::pod::SIDECAR;
 use crate::quarks::state::pod::{SeenEnd, SeenPod};
 
-/// How much of what a container has printed is read, in bytes: what is larger is too large, however large it is.
+/// How many bytes of what a container has printed are read: more is too large, however much it is.
 pub(crate) const PRINTED_BYTES: usize = 2 * MAX_SECRET_BYTES;
 
 /// Where the report of a container is, as its message says.
 #[derive(Debug)]
 pub(crate) enum ContainerReport {
-    /// It is here.
+    /// In the message itself.
     Here(Sealed),
-    /// It is in the log of this container, of before it was started again or not.
+    /// In the log of this container, or in that from before its last restart.
     InLog { container: String, previous: bool, logged: Logged },
-    /// It is what this container has printed.
+    /// There is none: what this container has printed is the output.
     Printed(String),
-    /// There is none, and why.
+    /// There is none, for this reason.
     Missing(String),
 }
 
-/// How much of what is sealed stands in a line of a log, in bytes, and what such a line takes, with what stands before it.
+/// How many bytes of a sealed report are in a line of a log, and how many bytes such a line takes with what stands
+/// before it.
 const CHUNK_BYTES: usize = 6 * 1024;
 const LINE_BYTES: usize = CHUNK_BYTES / 3 * 4 + 128;
-/// How many lines may stand after the beginning of a report in a log that are none of its own, and before it.
+/// How many lines in a log may follow the beginning of a report, or precede it, that are none of its own.
 const STRAY_LINES: usize = 512;
-/// What a kubelet writes as one line at most.
+/// How many bytes a kubelet writes as one line at most.
 const STRAY_BYTES: usize = 16 * 1024;
 
-/// What is more than this is large, in bytes: more than one agent brings.
+/// How many bytes of reports are not yet [`Size::Large`]: as much as one agent brings.
 const LARGE_BYTES: usize = MAX_LOGGED_BYTES + (1 << 20);
 
-/// Whether there is room in memory for that of several runs, as far as is known before it is read.
+/// The size of these reports together, as far as it is known before they are read.
 pub(crate) fn size(all: &BTreeMap<String, ContainerReport>) -> Size {
     let most = |found: &ContainerReport| match found {
         ContainerReport::Printed(_) => PRINTED_BYTES,
@@ -55,7 +57,7 @@ pub(crate) fn size(all: &BTreeMap<String, ContainerReport>) -> Size {
 }
 
 impl ContainerReport {
-    /// How much it brings at most, in bytes, as far as that is known before it is read.
+    /// How many bytes the report brings at most, as far as that is known before it is read.
     pub(crate) fn brings(&self) -> usize {
         match self {
             Self::Here(_) => MAX_MESSAGE_BYTES,
@@ -65,16 +67,16 @@ impl ContainerReport {
     }
 }
 
-/// The end of a log that is read for a report in it: how many lines, and how many bytes.
+/// How much of the end of a log is read for a report in it: how many lines, and how many bytes.
 pub(crate) fn limits(logged: &Logged) -> (Option<i64>, Option<i64>) {
     let lines = logged.lines_in_log();
     let bytes = lines * LINE_BYTES + STRAY_LINES * STRAY_BYTES;
     (i64::try_from(lines + STRAY_LINES).ok(), i64::try_from(bytes).ok())
 }
 
-/// The pod whose output counts: the last of those that ended as the run did, by itself if one did. What was left by a
-/// try that failed is no output of a run that succeeded, however late the pod that did is heard of. One that was told to
-/// end, and did so with 0, has not done its work.
+/// The pod whose output counts: the last of those that ended as the run did, preferably by itself. What a failed try
+/// left is no output of a run that succeeded, however late the pod is heard of that did. A pod that ended with 0
+/// because it was told to has not done its work.
 pub(crate) fn chosen<'p>(
     pods: impl Iterator<Item = &'p SeenPod>,
     failed: bool,
@@ -86,13 +88,14 @@ pub(crate) fn chosen<'p>(
     pods.filter(ended_so).max_by_key(|pod| (by_itself(pod), pod.ended, pod.uid.clone()))
 }
 
-/// The same, where none is over: of those that Kubernetes took away while a container was to be started again.
+/// The pod whose output counts if none is over: the last of those that Kubernetes deleted while a container was to be
+/// started again.
 pub(crate) fn left<'p>(pods: impl Iterator<Item = &'p SeenPod>) -> Option<&'p SeenPod> {
     let tried = pods.filter(|pod| !pod.containers.is_empty() || !pod.before.is_empty());
     tried.max_by_key(|pod| (pod.ended, pod.uid.clone()))
 }
 
-/// The reports of a pod, by who left them: each mapped container, or the sidecar.
+/// The reports of a pod, by the container that left them: each mapped container, or the sidecar.
 pub(crate) fn find(
     dialect: Dialect,
     pod: &SeenPod,
@@ -101,8 +104,8 @@ pub(crate) fn find(
     let map = OutputMap::of(dialect, spec);
     let of = |container: &str| {
         let last = pod.containers.get(container).map(|end| (end, false));
-        // What was ended while it was tried again may have left nothing: then the try before counts. So does that of a
-        // sidecar which its kubelet has begun again.
+        // A container that was ended while it was tried again may have left nothing: then the try before counts. So
+        // does that of a sidecar that its kubelet has started again.
         let counts = !pod.has_succeeded() || container == SIDECAR;
         let before = pod.before.get(container).filter(|_| counts).map(|end| (end, true));
         let mut reports = last.into_iter().chain(before).filter_map(|(end, previous)| {
@@ -143,8 +146,8 @@ pub(crate) fn find(
     map.containers().map(|name| (name.to_owned(), found(name))).collect()
 }
 
-/// Why a container's message does not say where its report is, if its kubelet may have cut it: of more than
-/// [`MAX_CONTAINERS`] none has room for that.
+/// Why a container's message does not say where its report is, if its kubelet may have cut it: if there are more than
+/// [`MAX_CONTAINERS`] containers there is no room for that.
 fn cut(pod: &SeenPod, container: &str) -> Option<String> {
     let share = POD_MESSAGES_BYTES.checked_div(pod.sharers)?;
     let is_cut = |end: &SeenEnd| {
@@ -161,15 +164,15 @@ fn cut(pod: &SeenPod, container: &str) -> Option<String> {
     })
 }
 
-/// Why a report that was found cannot be read. Where digits of its length are cut off, the message names none that is in
-/// the log.
+/// Why a report that was found cannot be opened. If digits of its length were cut off, the message names no report that
+/// is in the log.
 pub(crate) fn unreadable(pod: &SeenPod, reporter: &str, error: &Error) -> String {
     let is_of_log = matches!(error, Error::Incomplete { .. } | Error::OtherDigest);
     let cut = cut(pod, reporter).filter(|_| is_of_log);
     cut.map_or_else(|| error.to_string(), |cut| format!("{error}; {cut}"))
 }
 
-/// What is in a report that was found, with a log for one that is there.
+/// Opens a report that was found; `log` has the text of one that is in a log.
 pub(crate) fn open(
     found: &ContainerReport,
     log: Option<&[u8]>,
@@ -178,7 +181,7 @@ pub(crate) fn open(
 ) -> Result<Gathered, Error> {
     match found {
         ContainerReport::Here(sealed) => sealed.gathered(keys, run),
-        // Its own lines are text, whatever stands around them.
+        // The lines of a report are text, whatever stands around them.
         ContainerReport::InLog { logged, .. } => {
             logged.gathered(&String::from_utf8_lossy(log.unwrap_or_default()), keys, run)
         }
@@ -189,7 +192,7 @@ pub(crate) fn open(
 
 fn printed(container: &str, log: &[u8]) -> Gathered {
     let content = match std::str::from_utf8(log).map(str::trim) {
-        // It may have been cut within a letter.
+        // It may have been cut within a character.
         _ if log.len() >= PRINTED_BYTES => Content::TooLarge(log.len() as u64),
         Err(_) => Content::NotText,
         Ok("") => Content::Missing,
@@ -200,12 +203,12 @@ fn printed(container: &str, log: &[u8]) -> Gathered {
     Gathered { run: String::new(), outputs: BTreeMap::from([(container.to_owned(), files)]) }
 }
 
-/// Leaves in a report what its reporter can know: the sidecar of all containers, any other of itself.
+/// Drops from a report what its reporter cannot know: the sidecar reports on all containers, any other only on itself.
 pub(crate) fn only_of(reporter: &str, report: &mut Gathered) {
     report.outputs.retain(|container, _| reporter == SIDECAR || container == reporter);
 }
 
-/// Why nothing of a container is there, as what is found of each of its files.
+/// A report that says of each file of a reporter why it cannot be read.
 pub(crate) fn lost(dialect: Dialect, spec: &Value, reporter: &str, why: &str) -> Gathered {
     let map = OutputMap::of(dialect, spec);
     let concerns = |container: &&str| reporter == SIDECAR || *container == reporter;
@@ -217,18 +220,18 @@ pub(crate) fn lost(dialect: Dialect, spec: &Value, reporter: &str, why: &str) ->
     Gathered { run: String::new(), outputs }
 }
 
-/// So much of what a runtime says, in bytes.
+/// How many bytes of a container runtime's message are shown.
 const MAX_SAID: usize = 512;
 
-/// How the containers of a pod ended that did not end well, for people; of one that was to be started again, how it
-/// ended last.
+/// How the containers of a pod ended that did not end well, for people; for one that was to be started again, how it
+/// last ended.
 pub(crate) fn ends(pod: &SeenPod) -> String {
     let before = pod.before.iter().filter(|(name, _)| !pod.containers.contains_key(*name));
     let all = pod.containers.iter().chain(before);
     let bad = all.filter(|(name, end)| end.code != 0 && &***name != SIDECAR);
     let words = bad.map(|(name, end)| match end.reason.as_str() {
         "" | "Error" => format!("container {name} exited with {}", end.code),
-        // It never ran: these are the words of its runtime.
+        // It never ran: this is the message of its runtime.
         "StartError" | "ContainerCannotRun" if !end.message.is_empty() => {
             let most = end.message.floor_char_boundary(MAX_SAID);
             format!("container {name} cannot run: {}", end.message[..most].trim())

@@ -1,14 +1,14 @@
-//! What is not done, and why not: pure.
+//! Why a step is not done: pure.
 
 use std::time::Duration;
 
 use crate::calls::CallError;
 
-/// Why something is not done.
+/// Why a step is not done.
 #[derive(Debug)]
 pub(crate) enum Undone {
     Failed(CallError),
-    /// Its time comes after so long.
+    /// It is to be tried after this time.
     Later(Duration),
 }
 
@@ -18,7 +18,7 @@ impl From<CallError> for Undone {
     }
 }
 
-/// Of several things: what failed last, and after how long the first of the others is to be done.
+/// Of several steps: the last failure, and after how long the first of the others is to be tried.
 pub(crate) fn summed(
     undone: impl IntoIterator<Item = Undone>,
 ) -> (Option<CallError>, Option<Duration>) {
@@ -28,19 +28,19 @@ pub(crate) fn summed(
     })
 }
 
-/// Of a log that the API server does not find, while it has the pod.
+/// What is said of a log that the API server does not find while it has the pod.
 pub(crate) const NOT_YET: &str =
     "its node does not know of the pod; its kubelet may have just begun";
 
-/// Whether a kubelet could not ask for a log, where mostly it says that there is none.
+/// Whether the message of a kubelet says that it could not reach its runtime, and so not that there is no log.
 pub(crate) fn is_of_a_runtime_that_is_away(why: &str) -> bool {
     ["code = Unavailable", "code = DeadlineExceeded", "connection refused"]
         .iter()
         .any(|words| why.contains(words))
 }
 
-/// Why the log of a container is not there. That it does not come is the node's doing, mostly, and is told: where the API
-/// server is away nobody hears that.
+/// The error for a container's log that cannot be read. That none comes is mostly the fault of the node, and is told;
+/// if it is the API server that does not answer, nobody hears that.
 pub(crate) fn of_log(pod: &str, container: &str, error: CallError) -> CallError {
     match error {
         CallError::NoAnswer(why) => CallError::Hindered(format!(

@@ -1,4 +1,4 @@
-//! How what a run has left comes to be: what is made, written over or taken away for it: pure.
+//! What is to be created, replaced or deleted to write the output of a run: pure.
 
 use std::collections::BTreeMap;
 
@@ -12,25 +12,25 @@ use crate::quarks::api::resource::Resource;
 use crate::quarks::state::held::Objects;
 use crate::quarks::state::object::{MADE_BY, Marks, Object, WRITTEN_BY};
 
-/// Why something is not written, for people; calls that fail are no reason.
+/// Why an object is not written, for people; a call that fails is no such reason.
 pub(crate) type Refusal = String;
 
-/// How what is wanted comes to be.
+/// What is to be done to write an object.
 #[derive(Debug)]
 pub(crate) enum Step {
-    /// It is there.
+    /// The object is there as it should be.
     Nothing,
     Create(Value),
-    /// One of this version.
+    /// Replaces the object, which has this resource version.
     Replace(Value, u64),
-    /// This goes first, which one of the same name has left that is gone: Kubernetes deletes it by its uid, sooner or
-    /// later, and what would be written over it with it.
+    /// Deletes this object first, which a deleted QuarksJob of the same name has left: Kubernetes deletes it by its
+    /// uid, sooner or later, together with what would be written over it.
     Take(Object),
 }
 
-/// What is to be done for what the run of this `job` has left, of what is known to be there; and its name. What is taken
-/// away belongs to
-/// another of the same name, of which one is gone: whether that is not this one has to be asked.
+/// What is to be done to write an object of the run of this `job`, by what is known to be there; and the name of the
+/// object. What is to be deleted belongs to another QuarksJob of the same name, and one of the two is gone: that it is
+/// not this one has to be asked.
 pub(crate) fn step(
     objects: &Objects,
     resource: &Resource,
@@ -59,12 +59,12 @@ fn plain(known: Option<&Object>, resource: &Resource, wanted: &Wanted) -> Result
         marks.annotations.insert(MADE_BY.to_owned(), resource.maker());
     }
     let Some(known) = known else { return Ok(Step::Create(object(name, &marks, wanted, owner))) };
-    // To write over what is deleted, and held, would let it go.
+    // Overwriting an object that is being deleted, and is held, would lose what is written.
     if known.deleting || known.is_owned_by_another_called(&resource.maker(), &resource.uid) {
         return Ok(Step::Take(known.clone()));
     }
     let is_owned = known.is_owned_by(&resource.uid) == wanted.owned;
-    // What somebody else has since we wrote it says so, and what was never ours does not.
+    // An object that somebody else owns since we wrote it still names its maker; one that was never ours does not.
     let is_marked = known.is_marked(&marks) || is_others && known.is_marked(&of_others);
     if known.holds(&wanted.data) && is_marked && is_owned {
         return Ok(Step::Nothing);
@@ -86,7 +86,7 @@ fn plain(known: Option<&Object>, resource: &Resource, wanted: &Wanted) -> Result
     if known.is_kept_version() {
         return Err(format!("{kind}/{name} is there and a version: {remedy}"));
     }
-    // As it was judged: it may have become another's since then.
+    // Only the version that was judged: the object may have become another's since then.
     let mut object = object(name, &marks, wanted, owner);
     let version = known.version();
     object["metadata"]["resourceVersion"] = json!(version.to_string());
@@ -101,7 +101,7 @@ fn next_version(
     immutable: bool,
 ) -> (String, Step) {
     let base = &wanted.name;
-    // Another may have kept this run, and a newer one after it.
+    // Another leader may have kept this run, and a newer one after it.
     if let Some(name) = objects.written_by(&resource.namespace, base, job) {
         return (name.to_string(), Step::Nothing);
     }
@@ -111,7 +111,7 @@ fn next_version(
             is_subset(&marks.labels, &wanted.labels)
                 && agrees(&marks.annotations, &wanted.annotations)
         };
-        // What one has left that is gone goes, too.
+        // What a deleted QuarksJob has left is deleted, too.
         let is_left = known.is_owned_by_another_called(&resource.maker(), &resource.uid);
         let stays = !known.deleting && !is_left;
         if stays && known.holds(&wanted.data) && known.marks().is_some_and(marked) {
@@ -123,7 +123,7 @@ fn next_version(
         let name = format!("{base}-v{version}");
         objects.get(&resource.namespace, Kind::Secret, &name).is_some()
     };
-    // Somebody else's, of another kind: a number is as good as the next.
+    // An object of somebody else's that is no version: the next number is as good.
     while is_taken(version) {
         version += 1;
     }
@@ -168,7 +168,7 @@ fn object(name: &str, marks: &Marks, wanted: &Wanted, owner: Option<&Resource>) 
     object
 }
 
-/// Whether the labels of a version, but for those that each has of its own, are among those that are wanted.
+/// Whether the labels of a version, except those that each version has of its own, are among the wanted ones.
 fn is_subset(known: &BTreeMap<String, String>, wanted: &BTreeMap<String, String>) -> bool {
     let own = |name: &str| {
         let of = |dialect: Dialect| {
@@ -181,7 +181,7 @@ fn is_subset(known: &BTreeMap<String, String>, wanted: &BTreeMap<String, String>
     known.iter().all(|(name, value)| own(name) || wanted.get(name) == Some(value))
 }
 
-/// Whether the annotations of a version do not say otherwise than those that are wanted. Anybody may have added some.
+/// Whether no annotation of a version differs from the wanted one. Anybody may have added some.
 fn agrees(known: &BTreeMap<String, String>, wanted: &BTreeMap<String, String>) -> bool {
     wanted.iter().all(|(name, value)| known.get(name).is_none_or(|known| known == value))
 }

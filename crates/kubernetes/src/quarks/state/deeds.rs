@@ -1,5 +1,5 @@
-//! What we have done, as far as it is known before anybody is told of it: plain state. Each is noted of the one that it was
-//! done for, and not of another of its name: while a call was on its way that one may have been deleted, and made anew.
+//! What we have done, noted before any watch tells of it: plain state. It is noted for the QuarksJob that it was done
+//! for, and for no other of its name: while a call was on its way that QuarksJob may have been deleted and made anew.
 
 use std::time::Instant;
 
@@ -21,14 +21,14 @@ impl Table {
         });
     }
 
-    /// We have recorded a run.
+    /// Notes that we have recorded a run.
     pub(crate) fn recorded(&mut self, of: &Resource, run: u64) {
         self.change_own(of, |entry| {
             entry.recorded.insert(run);
         });
     }
 
-    /// Another leads, or has led.
+    /// Forgets which runs we have recorded: another leader may have carried them out.
     pub(crate) fn others_may_have_acted(&mut self) {
         self.entries.values_mut().for_each(|entry| entry.recorded.clear());
     }
@@ -39,7 +39,7 @@ impl Table {
         entry.is_some_and(|entry| entry.recorded.contains(&run))
     }
 
-    /// What a run has left is kept, or it will come to nothing.
+    /// Notes the outcome of a run whose output is kept, or which has failed without any.
     pub(crate) fn kept(&mut self, of: &Resource, run: u64, outcome: Outcome) {
         self.change_own(of, |entry| {
             if had_no_job(&outcome) {
@@ -49,41 +49,41 @@ impl Table {
         });
     }
 
-    /// What a run has left was not let in now.
+    /// Notes that the API server refused the output of a run, if that is not noted yet.
     pub(crate) fn note_refusal(&mut self, of: &Resource, run: u64, now: Instant) {
         self.change_own(of, |entry| {
             entry.unkept.entry(run).or_insert(now);
         });
     }
 
-    /// What a run has left may be let in: what failed is another thing, and may go better at once.
+    /// Clears that note: what failed now is something else, and may go better at once.
     pub(crate) fn clear_refusal(&mut self, of: &Resource, run: u64) {
         self.change_own(of, |entry| {
             entry.unkept.remove(&run);
         });
     }
 
-    /// Kubernetes was told to remove a Job some time after its end.
+    /// Notes that Kubernetes was told to remove a Job some time after its end.
     pub(crate) fn expires(&mut self, key: &Key, job: &SeenJob) {
         self.change_job(key, job, |job| job.expires = true);
     }
 
-    /// Kubernetes was told to end the pods of a Job.
+    /// Notes that Kubernetes was told to end the pods of a Job.
     pub(crate) fn ends(&mut self, key: &Key, job: &SeenJob) {
         self.change_job(key, job, |job| job.told = true);
     }
 
-    /// Somebody deletes a Job: we, mostly.
+    /// Notes that a Job is being deleted.
     pub(crate) fn goes(&mut self, key: &Key, job: &SeenJob) {
         self.change_job(key, job, |job| job.deleting = true);
     }
 
-    /// Whether nobody answered when a run's Job was to be removed, and if so when that was.
+    /// When the removal of a run's Job was last not answered; `None`: it was, or was not tried.
     pub(crate) fn unanswered(&self, key: &Key, run: u64) -> Option<Instant> {
         self.get(key)?.unanswered.get(&run).copied()
     }
 
-    /// It was tried; nobody answered at this time.
+    /// Notes that the removal of a run's Job was tried; `unanswered`: not answered, at this time.
     pub(crate) fn note_removal(&mut self, key: &Key, run: u64, unanswered: Option<Instant>) {
         self.change(key, |entry| {
             let jobs = &entry.jobs;
@@ -95,7 +95,7 @@ impl Table {
         });
     }
 
-    /// The pods of a Job as they are now, whose run is over.
+    /// Takes the pods, as they are now, of a Job whose run is over.
     pub(crate) fn outlasted_by(&mut self, key: &Key, job: &SeenJob, pods: &[SeenPod]) {
         self.change_job(key, job, |job| {
             job.outlasted = false;

@@ -1,13 +1,13 @@
-//! Pods of a run that Kubernetes has given up: they are told to end, and have a while for it, in which they may leave
-//! what the run is to be remembered by.
+//! Pods of a failed Job: they are told to end, and have a while for it, in which they may still write output that is to
+//! be kept.
 
 use super::pod::SeenPod;
 
-/// How long after its time a pod is waited for, in seconds: its kubelet has to say that it has ended.
+/// How many seconds after its time a pod is still waited for: its kubelet has to say that it has ended.
 pub(crate) const SLACK: i64 = 15;
 
-/// Until when these pods of a Job that failed at this time are waited for; both in seconds since 1970. `None`: what is
-/// kept of them is there, or will never be.
+/// Until when the pods of a Job that failed at `failed_at` are waited for; both in seconds since 1970. `None`: what is
+/// kept of them is there already, or will never be.
 pub(crate) fn awaited<'p>(
     failed_at: i64,
     pods: impl Iterator<Item = &'p SeenPod> + Clone,

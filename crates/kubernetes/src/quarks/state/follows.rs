@@ -1,4 +1,4 @@
-//! How each kind that is watched is taken into the table.
+//! How objects of each kind that is watched are taken into the table.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -21,16 +21,16 @@ use crate::quarks::api::resource::Resource;
 use crate::text::Text;
 use crate::warnings::Warned;
 
-/// How one kind is taken into the table.
+/// How objects of one kind are taken into the table.
 pub(crate) trait Follows<K>: Copy + Send + 'static {
-    /// What it follows.
+    /// The kind.
     fn what(self) -> Watched;
-    /// What tells the objects of a list apart.
+    /// What identifies an object of a list.
     type Id: Eq + std::hash::Hash + Send;
-    /// What of an object is taken into the table.
+    /// The part of an object that is taken into the table.
     type Seen: Send;
 
-    /// Reads one; `None`: it is too heavy, and as good as not there.
+    /// Reads an object; `None`: it is too heavy, and treated as missing.
     fn read(self, text: &Text<K>) -> Option<K>
     where
         K: DeserializeOwned,
@@ -38,14 +38,16 @@ pub(crate) trait Follows<K>: Copy + Send + 'static {
         text.read()
     }
 
-    /// What matters of one; `None`: nothing does. Without the table, which all others wait for: to parse and to digest a
-    /// megabyte takes milliseconds, and whoever may write one object may write it again and again.
+    /// Takes from an object what matters; `None`: nothing does. This is done without a lock on the table, which all
+    /// others wait for: to parse and to digest a megabyte takes milliseconds, and whoever may write an object may write
+    /// it again and again.
     fn see(self, object: K) -> Option<Self::Seen>;
-    /// Takes an object as it is; who may have something to do.
+    /// Takes an object as it was seen. Returns its identity, if it belongs to the list, and who may have something to
+    /// do.
     fn learn(self, table: &mut Table, seen: Self::Seen) -> (Option<Self::Id>, Vec<Key>);
-    /// It is not there any more.
+    /// Forgets an object, which is gone. Returns who may have something to do.
     fn forget(self, table: &mut Table, seen: Self::Seen) -> Vec<Key>;
-    /// A list of a scope has no others than these.
+    /// Takes the end of a list of a scope: objects that it lacks are gone. Returns who may have something to do.
     fn finish(self, table: &mut Table, scope: &Scope, listed: HashSet<Self::Id>) -> Vec<Key>;
 }
 
@@ -68,7 +70,7 @@ impl Follows<Document> for OfResources {
     type Id = Key;
     type Seen = Resource;
 
-    /// What is too heavy of it is said where it is looked at.
+    /// Parts that are too heavy are told of when the QuarksJob is looked at.
     fn read(self, text: &Text<Document>) -> Option<Document> {
         text.in_parts()
     }
@@ -99,10 +101,10 @@ impl Follows<Job> for OfJobs {
     }
 
     type Id = Arc<str>;
-    /// It takes the table to tell whether it is ours.
+    /// The whole Job: only the table can tell whether it is ours.
     type Seen = Job;
 
-    /// Nothing of ours is to be gone because it is heavy: its run would be lost, and begun again.
+    /// A Job that is heavy must not count as missing: its run would be lost, and begun again.
     fn read(self, text: &Text<Job>) -> Option<Job> {
         text.gist()
     }
@@ -139,7 +141,7 @@ impl Follows<Pod> for OfPods {
     type Id = Arc<str>;
     type Seen = SeenPod;
 
-    /// The same.
+    /// A pod that is heavy must not count as missing, either.
     fn read(self, text: &Text<Pod>) -> Option<Pod> {
         text.gist()
     }
@@ -153,7 +155,7 @@ impl Follows<Pod> for OfPods {
         (Some(Arc::clone(&pod.uid)), waits.into_iter().chain(table.learn_pod(pod)).collect())
     }
 
-    /// What it left stays known until its run is settled.
+    /// Marks the pod as gone: what it left stays known until its run is settled.
     fn forget(self, table: &mut Table, pod: SeenPod) -> Vec<Key> {
         let pod = SeenPod { gone: true, ..pod };
         let waits = table.note_lasting(&pod);
@@ -174,7 +176,7 @@ pub(crate) struct SeenPeer {
     namespace: String,
     uid: String,
     version: u64,
-    /// What is followed of it; `None`: nothing is.
+    /// What can be followed of the pod; `None`: nothing.
     peer: Option<Peer>,
 }
 
@@ -186,7 +188,7 @@ impl Follows<Pod> for OfPeers {
     type Id = String;
     type Seen = SeenPeer;
 
-    /// The same: what is gone and comes again would be a change.
+    /// A pod that is heavy must not count as missing: if it came back, that would be a change.
     fn read(self, text: &Text<Pod>) -> Option<Pod> {
         text.gist()
     }
@@ -240,7 +242,7 @@ impl Follows<core::Event> for OfWarnings {
         (None, table.warn(warned).into_iter().collect())
     }
 
-    /// It is forgotten with what it is of.
+    /// Does nothing: a warning is forgotten with its run.
     fn forget(self, _: &mut Table, _: Warned) -> Vec<Key> {
         Vec::new()
     }
@@ -275,7 +277,7 @@ impl Follows<ConfigMap> for OfConfigMaps {
     }
 
     type Id = Place;
-    /// And whether it is one that we keep there.
+    /// The ConfigMap, and whether it is one of our own.
     type Seen = (Object, bool);
 
     fn see(self, map: ConfigMap) -> Option<Self::Seen> {
@@ -291,7 +293,7 @@ impl Follows<ConfigMap> for OfConfigMaps {
     fn forget(self, table: &mut Table, (map, is_ours): Self::Seen) -> Vec<Key> {
         let keys = forget(table, &map);
         match is_ours {
-            // The agent's, for one: whose runs go on may need it.
+            // It may be the agent's, which runs that go on may need.
             true => {
                 table.agents.remove(&map.namespace);
                 table.keys(Some(&map.namespace))
@@ -301,7 +303,7 @@ impl Follows<ConfigMap> for OfConfigMaps {
     }
 
     fn finish(self, table: &mut Table, scope: &Scope, listed: HashSet<Self::Id>) -> Vec<Key> {
-        // That the agent's went may not have been told.
+        // No watch may have told that the agent's ConfigMap went.
         table.agents.retain(|namespace| scope.as_ref().is_some_and(|scope| scope != namespace));
         finish(table, scope, Kind::ConfigMap, &listed)
     }

@@ -1,29 +1,30 @@
-//! When Kubernetes has forgotten a Job: pure.
+//! When Kubernetes has to be asked to look at a Job again that it seems to have forgotten: pure.
 //!
-//! A Job controller comes back to a Job when its `activeDeadlineSeconds` should be over, and only then. That of 1.20 counts
-//! from its first attempt to begin the Job; where the second one counted, it comes a moment too early, and never again
-//! until something changes. So the Job went on for ever, and its run with it.
+//! A Job controller comes back to a Job when its `activeDeadlineSeconds` should be over, and only then. That of
+//! Kubernetes 1.20 counts from its first attempt to begin the Job; if the second attempt counted, it comes back a
+//! moment too early, and never again until something changes. So the Job would go on for ever, and its run with it.
 //!
-//! It does not begin a Job for as long as it waits to hear of the pods of one before, by its name. Whoever takes a Job away
-//! makes it wait for five minutes, if the next of the name is there at once; and then nothing tells it that they are over.
+//! It also does not begin a Job while it waits to hear of the pods of an earlier Job of the same name. If a Job is
+//! deleted and the next of its name is made at once, the controller waits for five minutes; and then nothing tells it
+//! that they are over.
 
 use k8s_openapi::api::batch::v1::{JobSpec, JobStatus};
 
 use super::job::SeenJob;
 
-/// When Kubernetes was last asked to look at a Job, in seconds since 1970: an annotation of the Job.
+/// The annotation of a Job with when Kubernetes was last asked to look at it, in seconds since 1970.
 pub(crate) const REMINDED: &str = "manciple.dev/reminded";
 
-/// How long after that Kubernetes may take, in seconds, and clocks may differ.
+/// How many seconds after its time Kubernetes may take, and clocks may differ.
 const LATE: i64 = 5;
-/// How long a Job controller may wait, in seconds, before it begins a Job: what it expects of pods is void after five
+/// How many seconds a Job controller may wait before it begins a Job: what it expects of pods is void after five
 /// minutes (`ExpectationsTimeout`).
 const UNBEGUN: i64 = 330;
-/// It is asked again after so many seconds.
+/// After how many seconds Kubernetes is asked again.
 pub(crate) const AGAIN: i64 = 60;
 
-/// When Kubernetes has to have begun a Job of then, or to have ended one that it began, in seconds since 1970; `None`: it
-/// is ending it already, or the Job has no such time.
+/// When Kubernetes has to have begun a Job that was made at `created`, or to have ended one that it began, in seconds
+/// since 1970; `None`: it is ending it already, or the Job has no such time.
 pub(crate) fn due_at(spec: &JobSpec, status: Option<&JobStatus>, created: i64) -> Option<i64> {
     let conditions = status.and_then(|status| status.conditions.as_deref()).unwrap_or_default();
     let mut holding = conditions.iter().filter(|it| it.status == "True");
@@ -33,16 +34,16 @@ pub(crate) fn due_at(spec: &JobSpec, status: Option<&JobStatus>, created: i64) -
     }
     match status.and_then(|status| status.start_time.as_ref()) {
         Some(begun) => Some(begun.0.as_second().saturating_add(spec.active_deadline_seconds?)),
-        // Whoever has taken it over, or holds it back, begins it when it likes.
+        // Whoever manages or has suspended the Job begins it when they like.
         None if spec.suspend == Some(true) || spec.managed_by.is_some() => None,
         None => Some(created.saturating_add(UNBEGUN)),
     }
 }
 
-/// When Kubernetes is to be asked to look at a Job, in seconds since 1970; `None`: it need not.
+/// When Kubernetes is to be asked to look at a Job again, in seconds since 1970; `None`: it need not be asked.
 pub(crate) fn due(job: &SeenJob, now: i64) -> Option<i64> {
     let due_at = job.due_at.filter(|_| job.end.is_none() && !job.deleting)?;
-    // What is to come somebody has written whose clock was ahead, or to have it never asked.
+    // A time in the future is of a clock that was ahead, or was written to keep us from asking.
     let reminded = job.reminded.filter(|at| *at <= now.saturating_add(LATE));
     let again = reminded.map(|at| at.saturating_add(AGAIN));
     Some(due_at.saturating_add(LATE).max(again.unwrap_or_default()))

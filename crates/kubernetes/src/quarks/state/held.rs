@@ -1,4 +1,4 @@
-//! What is known of the ConfigMaps and Secrets of the namespaces, and how a record of a run has it.
+//! The ConfigMaps and Secrets that are known, and what a record of runs says of them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -10,33 +10,33 @@ use ring::hmac;
 use super::object::{Object, WRITTEN_BY};
 use crate::quarks::api::reference::{Kind, To, base};
 
-/// Those of all namespaces.
+/// The ConfigMaps and Secrets of all namespaces.
 pub(crate) struct Objects {
-    /// What digests are told with, in records that others may read.
+    /// The key of the digests in records, which others may read.
     key: hmac::Key,
     namespaces: HashMap<Arc<str>, Namespace>,
 }
 
-/// What tells an object from others of a namespace.
+/// What identifies an object in a namespace.
 type Id = (Kind, Arc<str>);
 
 #[derive(Default)]
 struct Namespace {
     objects: HashMap<Id, Object>,
-    /// Those with a controller, by whose runs have made them.
+    /// The objects that have a controller, by the QuarksJob whose runs have made them.
     made: HashMap<Box<str>, BTreeSet<Id>>,
-    /// By the name that versions have in common.
+    /// The versions, by the name that they have in common: numbers and names.
     versions: HashMap<Box<str>, BTreeMap<u64, Arc<str>>>,
 }
 
 impl Objects {
-    /// None yet. A digest of something short is as good as itself, without a `key` that nobody knows.
+    /// No objects. The digest of a short value could be found by trying, without a `key` that nobody knows.
     pub(crate) fn new(key: &[u8]) -> Self {
         Self { key: hmac::Key::new(hmac::HMAC_SHA256, key), namespaces: HashMap::new() }
     }
 
-    /// Takes what was seen, unless something newer was. Whether those who refer to it find something else than before:
-    /// other data, or a version where there was none.
+    /// Takes an object as it was seen, unless something newer is known. Returns whether those who refer to it find
+    /// something else than before: other data, or a version where there was none.
     pub(crate) fn learn(&mut self, object: Object) -> bool {
         let namespace = self.namespaces.entry(Arc::clone(&object.namespace)).or_default();
         let key = (object.kind, Arc::clone(&object.name));
@@ -58,7 +58,7 @@ impl Objects {
         !same
     }
 
-    /// It is not there any more.
+    /// Forgets an object, which is gone. Returns whether it was known.
     pub(crate) fn forget(&mut self, object: &Object) -> bool {
         let Some(namespace) = self.namespaces.get_mut(&object.namespace) else { return false };
         let key = (object.kind, Arc::clone(&object.name));
@@ -74,7 +74,7 @@ impl Objects {
         was_there
     }
 
-    /// A list of a namespace, or of all, has no others of a kind than these. Those that are gone.
+    /// Takes the end of a list of a kind in a namespace or in all; returns the objects that it lacks, which are gone.
     pub(crate) fn keep(
         &mut self,
         of: Option<&str>,
@@ -112,14 +112,15 @@ impl Objects {
         self.namespaces.get(namespace)?.objects.get(&(kind, name.into()))
     }
 
-    /// What belongs to one of this kind and name and to nothing else, whether it is this one or one before it.
+    /// The objects that belong only to a QuarksJob of this kind and name, whether to the one that is there or to one
+    /// before it.
     pub(crate) fn made_by(&self, namespace: &str, maker: &str) -> impl Iterator<Item = &Object> {
         let namespace = self.namespaces.get(namespace);
         let made = namespace.and_then(|it| it.made.get(maker)).into_iter().flatten();
         made.filter_map(move |id| namespace?.objects.get(id))
     }
 
-    /// The versions under a name that all have in common, the newest first.
+    /// The versions whose names have `base` in common, the newest first.
     pub(crate) fn versions(&self, namespace: &str, base: &str) -> impl Iterator<Item = &Object> {
         let namespace = self.namespaces.get(namespace);
         let names = namespace.and_then(|it| it.versions.get(base)).into_iter();
@@ -127,14 +128,14 @@ impl Objects {
         names.filter_map(move |name| namespace?.objects.get(&(Kind::Secret, Arc::clone(name))))
     }
 
-    /// The newest version under a name that all have in common.
+    /// The newest version whose name begins with `base`, and its number.
     pub(crate) fn newest(&self, namespace: &str, base: &str) -> Option<(u64, &Object)> {
         let namespace = self.namespaces.get(namespace)?;
         let (version, name) = namespace.versions.get(base)?.last_key_value()?;
         Some((*version, namespace.objects.get(&(Kind::Secret, Arc::clone(name)))?))
     }
 
-    /// What a reference is one to now: the newest of versions, where it is to one and there are any.
+    /// The object that a reference points to now: the newest version, if it names a version and there are any.
     pub(crate) fn referred(&self, namespace: &str, to: To, name: &str) -> Option<&Object> {
         let kind = to.object()?;
         let base = base(name).filter(|_| kind == Kind::Secret);
@@ -142,7 +143,7 @@ impl Objects {
         newest.or_else(|| self.get(namespace, kind, name))
     }
 
-    /// The version that was written for a run, by the name of its Job.
+    /// The name of the version that was written for the run of this Job.
     pub(crate) fn written_by(&self, namespace: &str, base: &str, job: &str) -> Option<Arc<str>> {
         let namespace = self.namespaces.get(namespace)?;
         let mut names = namespace.versions.get(base)?.values().rev();
@@ -154,9 +155,10 @@ impl Objects {
         names.find(is_its).cloned()
     }
 
-    /// What a reference is known to hold, by how it is remembered, and in which resource version; nothing if it is not
-    /// there. What could be a version and is not there is one, unless it was `known` by its own name. What became a version
-    /// by its label alone, or is none any more, is remembered as it was: labels are no change.
+    /// What a reference holds: its place in the record, what is there, and the resource version of that; nothing if the
+    /// object is missing. A missing object whose name could be a version's counts as a version, unless it was `known`
+    /// by its own name. An object that has become a version by its label alone, or has ceased to be one, keeps the
+    /// place that it had: labels are no change.
     pub(crate) fn held(
         &self,
         namespace: &str,
@@ -194,7 +196,7 @@ impl Objects {
         (of_versions.unwrap_or(place), Held::Nothing(()), None)
     }
 
-    /// A digest that only we can tell.
+    /// The digest of an object for the record, which only the owner of the key can compute.
     fn told(&self, object: &Object) -> String {
         let told = hmac::sign(&self.key, &object.digest);
         HEXLOWER.encode(&told.as_ref()[..16])

@@ -1,29 +1,30 @@
-//! Jobs whose pods have a number each (`completionMode: Indexed`): what ends one before all of its completions are done.
+//! Jobs whose pods have a number each (`completionMode: Indexed`): what ends such a Job before all of its completions
+//! are done.
 
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::batch::v1::{JobSpec, JobStatus, SuccessPolicyRule};
 
-/// The number of a pod: an annotation of it.
+/// The annotation of a pod with its number.
 pub(crate) const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 
-/// What a Job says of its numbers.
+/// What a Job says of the numbers of its pods.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Indexes {
-    /// Any of these is enough: its `successPolicy`, from Kubernetes 1.31 on.
+    /// The rules of its `successPolicy`, of which any is enough, from Kubernetes 1.31 on.
     rules: Vec<Rule>,
-    /// How many are given up: `backoffLimitPerIndex`, from 1.29 on.
+    /// How many numbers have failed for good, by `backoffLimitPerIndex`, from Kubernetes 1.29 on.
     pub(crate) failed: u32,
 }
 
-/// So many of these are to end well: all of them, or of all, where it does not say.
+/// A rule: of the numbers `of`, or of all, `count` have to succeed, or all of them if there is no `count`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Rule {
     of: Option<Ranges>,
     count: Option<u64>,
 }
 
-/// The first and the last of each.
+/// Ranges of numbers: the first and the last of each.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Ranges(Vec<(u32, u32)>);
 
@@ -38,14 +39,14 @@ impl Indexes {
         }
     }
 
-    /// Whether it is enough that these have ended well.
+    /// Whether it is enough for the Job that the pods of these numbers have succeeded.
     pub(crate) fn are_enough(&self, done: &BTreeSet<u32>) -> bool {
         self.rules.iter().any(|rule| rule.is_met(done))
     }
 }
 
 impl Rule {
-    /// `None` of one that no server takes.
+    /// Reads a rule; `None` for one that no API server accepts.
     fn of(rule: &SuccessPolicyRule) -> Option<Self> {
         let of = match rule.succeeded_indexes.as_deref() {
             Some(text) => Some(Ranges::read(text)?),
@@ -63,7 +64,7 @@ impl Rule {
 }
 
 impl Ranges {
-    /// As `0,2-4`.
+    /// Reads ranges, such as `0,2-4`.
     fn read(text: &str) -> Option<Self> {
         let parts = text.split(',').filter(|part| !part.is_empty());
         let ranges = parts.map(|part| {

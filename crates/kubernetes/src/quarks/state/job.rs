@@ -1,4 +1,4 @@
-//! What is seen of a Job, in few words.
+//! What is held in memory of a Job of a run.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -22,34 +22,35 @@ pub(crate) struct SeenJob {
     pub(crate) name: Arc<str>,
     pub(crate) uid: Arc<str>,
     pub(crate) version: u64,
-    /// In seconds since 1970.
+    /// When it was made, in seconds since 1970.
     pub(crate) created: i64,
     pub(crate) dialect: Dialect,
-    /// The uid of what it belongs to.
+    /// The uid of the QuarksJob that owns it.
     pub(crate) owner: Arc<str>,
-    /// The name of that.
+    /// The name of that QuarksJob.
     pub(crate) owner_name: Arc<str>,
-    /// It belongs to something else, too.
+    /// It has other owners, too.
     pub(crate) shared: bool,
     pub(crate) run: u64,
     pub(crate) end: Option<JobEnd>,
-    /// Kubernetes does not say yet that it is over: where its end is known, pods of it may go on, on a dead node for ever.
+    /// Kubernetes does not say yet that the Job is over: even if its end is known, pods of it may go on, on a dead node
+    /// for ever.
     pub(crate) winds_up: bool,
-    /// When Kubernetes has to have begun or ended it, in seconds since 1970, if there is such a time.
+    /// When Kubernetes has to have begun the Job, or ended it, in seconds since 1970, if there is such a time.
     pub(crate) due_at: Option<i64>,
-    /// When Kubernetes was last asked to look at it, in seconds since 1970.
+    /// When Kubernetes was last asked to look at the Job again, in seconds since 1970.
     pub(crate) reminded: Option<i64>,
     pub(crate) wants: Wants,
     pub(crate) noted: Noted,
-    /// Somebody deletes it.
+    /// It is being deleted.
     pub(crate) deleting: bool,
-    /// A list was without it, which may have been an old one.
+    /// A list lacked it, which may have been an old one.
     pub(crate) unsure: bool,
-    /// Its run was carried out by another Job, which has been here.
+    /// Its run was carried out by another Job, which was here before.
     pub(crate) late: bool,
-    /// Whether its pods go with it.
+    /// Whether its pods go with it when it has succeeded: its template has the label `delete: pod`.
     pub(crate) takes_pods: bool,
-    /// Its run is over, and something that is not of its template goes on in a pod of it.
+    /// Its run is over, and a container that is not of its template goes on in a pod of it.
     pub(crate) lingers: bool,
     /// Its run is over, and a pod of it was seen to go on.
     pub(crate) outlasted: bool,
@@ -60,7 +61,7 @@ pub(crate) struct SeenJob {
 }
 
 impl SeenJob {
-    /// `None`: it does not look like one of ours.
+    /// Reads a Job; `None`: it does not look like one of ours.
     pub(crate) fn of(job: &Job) -> Option<Self> {
         let metadata = &job.metadata;
         let owners = metadata.owner_references.as_deref().unwrap_or_default();
@@ -97,24 +98,24 @@ impl SeenJob {
     }
 }
 
-/// A number among the annotations.
+/// The value of an annotation that is a number.
 fn note<N: FromStr>(metadata: &ObjectMeta, name: &str) -> Option<N> {
     metadata.annotations.as_ref()?.get(name)?.parse().ok()
 }
 
 pub(crate) fn end(job: &Job) -> Option<JobEnd> {
     let condition = |type_| job_condition(job, type_);
-    // From 1.31 on it has succeeded before all its pods are over, too.
+    // From Kubernetes 1.31 on a Job has succeeded before all its pods are over, too.
     if condition("Complete").or_else(|| condition("SuccessCriteriaMet")).is_some() {
         return Some(JobEnd::Complete);
     }
-    // From 1.31 on it is said first that Kubernetes has given it up, and that it has failed when all its pods are over:
-    // where one is on a node that is dead that is never.
+    // From Kubernetes 1.31 on a Job that is given up is first `FailureTarget`, and `Failed` once all its pods are over:
+    // if one is on a dead node that is never.
     condition("Failed").or_else(|| condition("FailureTarget")).map(JobEnd::failed)
 }
 
 impl SeenJob {
-    /// Its run is over: takes what goes on in these pods of it. Whether that is news.
+    /// Takes from these pods of the Job, whose run is over, what still goes on in them. Returns whether that is news.
     pub(crate) fn note_after<'p>(&mut self, pods: impl IntoIterator<Item = &'p SeenPod>) -> bool {
         let before = (self.lingers, self.outlasted);
         for pod in pods {
@@ -124,23 +125,23 @@ impl SeenJob {
         before != (self.lingers, self.outlasted)
     }
 
-    /// Its run is over, as this resource says, which had these pods.
+    /// Notes that the run of the Job is over, as `resource` says, and that these were its pods.
     pub(crate) fn settle(&mut self, resource: &Resource, pods: &OfJob) {
         self.note_after(pods.values());
-        // Of the newest run it is what the next one is held to, where the record of that is lost.
+        // For the newest run, what it found is kept: the next run is compared with that where the record is lost.
         let newest = resource.status.history.first().map(|run| run.id);
         if newest.is_some_and(|newest| self.run < newest) {
             self.noted.forget_found();
         }
     }
 
-    /// Its run is over, and something goes on that nobody else would end. What was only seen late to end is nothing once
-    /// Kubernetes says that the Job has ended.
+    /// Whether, after the end of the run, something goes on that nobody else would end. A pod that was only seen late
+    /// to end does not count once Kubernetes says that the Job has ended.
     pub(crate) fn goes_on(&self) -> bool {
         self.lingers || self.outlasted && self.end.is_none()
     }
 
-    /// Nothing goes on in it any more.
+    /// Whether nothing goes on in the Job any more.
     pub(crate) fn has_ended(&self) -> bool {
         self.end.is_some() && !self.winds_up && !self.goes_on()
     }

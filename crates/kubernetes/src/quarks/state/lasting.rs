@@ -1,8 +1,8 @@
-//! Pods that have not ended, by what they are of: plain state.
+//! Pods of runs that have not ended, by the QuarksJob that they name: plain state.
 //!
-//! A run is over once that is certain, and a pod of it may go on then: it was told to end and takes its time, or its Job was
-//! deleted by hand. Where runs are not to meet, the next waits for it. What is of one of this name that was deleted counts,
-//! too.
+//! A run is over once its end is certain, and a pod of it may still go on then: it was told to end and takes its time,
+//! or its Job was deleted by hand. Where runs may not go on at once, the next run waits for it. Pods of a deleted
+//! QuarksJob of this name count, too.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -16,24 +16,24 @@ use crate::quarks::api::dialect::Dialect;
 use crate::quarks::api::key::Key;
 use crate::quarks::api::naming::label;
 
-/// What a pod says of whose it is: its namespace, a kind, and a name as the value of a label.
+/// The QuarksJob that a pod's labels name: its namespace, its kind, and its name as the value of a label.
 pub(crate) type PodOwner = (Arc<str>, Dialect, Arc<str>);
 
-/// Those that have not ended, by their uid, and when each is to be gone, in seconds since 1970, if it was told to go.
+/// Pods that have not ended, by uid, with when each is to be gone, in seconds since 1970, if it is being deleted.
 type Pods = BTreeMap<Arc<str>, Option<i64>>;
 
-/// Those of all.
+/// The pods that have not ended of all QuarksJobs.
 #[derive(Default)]
 pub(crate) struct Lasting(HashMap<PodOwner, Pods>);
 
-/// How long pods of runs that are over are waited for; the longest is the last.
+/// Until when pods of runs that are over are waited for; ordered, the longest wait is the last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Until {
-    /// For a while: none is known, and one may be on its way.
+    /// For a while: no such pod is known, and one may still be made.
     Unseen,
-    /// Until this second since 1970: whoever does not say by then that it has ended will never say it.
+    /// Until this second since 1970: a pod that does not say by then that it has ended never will.
     Second(i64),
-    /// Until they have ended: nobody has told them to.
+    /// Until the pods have ended: nobody has told them to.
     End,
 }
 
@@ -47,7 +47,8 @@ impl Until {
 }
 
 impl Table {
-    /// A watch has told of a pod. Whose it is, if by that it has ended, or is to be gone at another time than was known.
+    /// Takes a pod as a watch has told of it. Returns the key of its QuarksJob if the pod has now ended, or is to be
+    /// gone at another time than was known.
     pub(crate) fn note_lasting(&mut self, pod: &SeenPod) -> Option<Key> {
         let (dialect, name) = pod.of.clone()?;
         let of = (Arc::clone(&pod.namespace), dialect, name);
@@ -64,7 +65,7 @@ impl Table {
         self.labelled(&of)
     }
 
-    /// A list of pods has no others of a scope than these. Whose those are that are gone.
+    /// Takes the end of a list of pods. Returns the keys of the QuarksJobs of those that it lacks, which are gone.
     pub(crate) fn keep_lasting(
         &mut self,
         scope: Option<&str>,
@@ -84,13 +85,13 @@ impl Table {
         gone.iter().filter_map(|of| self.labelled(of)).collect()
     }
 
-    /// Forgets those of a namespace.
+    /// Forgets the pods of a namespace.
     pub(crate) fn leave_lasting(&mut self, namespace: &str) {
         self.lasting.0.retain(|of, _| *of.0 != *namespace);
     }
 
-    /// Until when those are waited for that are of this name; `None`: there are none. Whether there may be some that are
-    /// `unseen` counts where none are known.
+    /// Until when the pods of a QuarksJob of this name are waited for; `None`: there are none. Where none is known,
+    /// `unseen` says whether there may be some.
     pub(crate) fn lasts(&self, key: &Key, unseen: bool, now: i64) -> Option<Until> {
         let of = (Arc::clone(&key.namespace), key.dialect, label(&key.name).into());
         let Some(pods) = self.lasting.0.get(&of) else { return unseen.then_some(Until::Unseen) };
@@ -101,7 +102,7 @@ impl Table {
         until.filter(|until| *until > Until::Second(now)).max()
     }
 
-    /// The one that is known by this label's value: a name as it is, or a long one that was cut.
+    /// The key of the QuarksJob whose name gives this value of a label: the name as it is, or a long one that was cut.
     fn labelled(&self, (namespace, dialect, value): &PodOwner) -> Option<Key> {
         let [namespace, name] = [namespace, value].map(Arc::clone);
         let key = Key { dialect: *dialect, namespace, name };

@@ -1,13 +1,13 @@
-//! What is known without asking: of what was asked for, of Jobs, pods, ConfigMaps and Secrets, and of what we have done; and
-//! the watches that tell it.
+//! What is known without a call: of QuarksJobs, Jobs, pods, ConfigMaps and Secrets, and of what we have done; and the
+//! watches that tell it.
 //!
 //! | | |
 //! |---|---|
 //! | told by a watch | `watch`, `follows` |
-//! | of each that was asked for, and of all | `table`, `deeds`, `strays`, `namesakes` |
-//! | of Jobs and pods | `job`, `wants`, `pod`, `pods`, `indexes`, `ending`, `lasting`, `overdue` |
-//! | of what is referred to or written | `object`, `held` |
-//! | of pods of others that are followed | `peers` |
+//! | of each QuarksJob, and of all | `table`, `deeds`, `waiting_sidecars`, `namesakes` |
+//! | of Jobs and pods | `job`, `wants`, `pod`, `pods`, `indexes`, `ending`, `lasting`, `forgotten` |
+//! | of ConfigMaps and Secrets | `object`, `held` |
+//! | of pods that ExtendedJobs follow | `peers` |
 
 pub(super) mod deeds;
 pub(super) mod ending;

@@ -1,9 +1,8 @@
-//! What one has left that is gone while another of its name is there: plain state.
+//! Jobs and output of a deleted QuarksJob while another of the same name exists: plain state.
 //!
-//! To take away what a resource has left that was deleted is the part of Kubernetes' garbage collector. But where the
-//! API server was away while one was deleted and another made under its name, the collector takes that for an update of
-//! the first, of which it does not look at the uid: what belonged to the first then stays for as long as the collector
-//! runs.
+//! It is for Kubernetes' garbage collector to remove what a deleted QuarksJob has left. But if the API server was away
+//! while one was deleted and another made under its name, the collector takes that for an update of the first, without
+//! a look at the uid: what belonged to the first then stays for as long as the collector runs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,13 +14,14 @@ use super::table::Table;
 use crate::quarks::api::key::Key;
 use crate::quarks::api::resource::Resource;
 
-/// How long Kubernetes has for it. Whose it is is asked before anything is taken away: this only saves calls.
+/// How long Kubernetes has to remove what is left. Before we remove anything we ask whose it is: this time only saves
+/// calls.
 pub(crate) const GRACE: Duration = Duration::from_secs(10);
 
-/// By the uid of the Job.
+/// Jobs, by their uid.
 pub(crate) type Jobs = BTreeMap<Arc<str>, SeenJob>;
 
-/// What is to be taken away.
+/// What is left of a deleted QuarksJob, and is to be removed.
 #[derive(Debug, Default)]
 pub(crate) struct Left {
     pub(crate) jobs: Vec<SeenJob>,
@@ -35,7 +35,7 @@ impl Left {
 }
 
 impl Table {
-    /// These Jobs are of another than is known by this name.
+    /// Notes Jobs whose owner has this key but another uid than the QuarksJob that is known.
     pub(crate) fn leave_behind(&mut self, key: &Key, jobs: impl IntoIterator<Item = SeenJob>) {
         let mut jobs = jobs.into_iter().peekable();
         if jobs.peek().is_some() {
@@ -44,7 +44,7 @@ impl Table {
         }
     }
 
-    /// Those that are of one that is known by now.
+    /// Takes back the Jobs of a QuarksJob that is known by now.
     pub(crate) fn claim(&mut self, key: &Key, owner: &str) -> Vec<SeenJob> {
         let Some(left) = self.left.get_mut(key) else { return Vec::new() };
         let (ours, others): (Jobs, Jobs) =
@@ -56,9 +56,9 @@ impl Table {
         ours.into_values().collect()
     }
 
-    /// A Job is there no more, or is not as it was seen.
+    /// Forgets a Job that is gone, or is not as it was seen.
     pub(crate) fn forget_left(&mut self, job: &str) {
-        // Those that wait for us are noted as strays.
+        // Pods whose sidecar waits are noted as strays.
         self.pods.remove(job);
         self.left.retain(|_, jobs| {
             jobs.remove(job);
@@ -66,7 +66,7 @@ impl Table {
         });
     }
 
-    /// What is to be taken away now, and when to look again.
+    /// What is to be removed now, and when to look again.
     pub(crate) fn due(
         &mut self,
         key: &Key,
@@ -87,7 +87,7 @@ impl Table {
         let rest = GRACE.saturating_sub(now.duration_since(*entry.left_since.get_or_insert(now)));
         match rest.is_zero() {
             true => {
-                // What cannot be taken away now is tried again after as long.
+                // What cannot be removed now is tried again after as long.
                 entry.left_since = Some(now);
                 (left, Some(GRACE))
             }

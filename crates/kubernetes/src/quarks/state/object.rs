@@ -1,4 +1,4 @@
-//! A ConfigMap or a Secret as it is known: by digests, never by what it holds.
+//! A ConfigMap or Secret as it is held in memory: by digests, never by what it holds.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,23 +11,24 @@ use ring::digest::{Context, SHA256};
 use crate::quarks::api::dialect::Dialect;
 use crate::quarks::api::reference::{Kind, base};
 
-/// The run that a Secret was written for, by the name of its Job: an annotation.
+/// The annotation of a version with the run that it was written for, by the name of its Job.
 pub(crate) const WRITTEN_BY: &str = "manciple.dev/written-by";
-/// Whose runs write it, as `quarksjob/NAME`: an annotation of what belongs to nobody.
+/// The annotation of an object without an owner with the QuarksJob whose runs write it, as `quarksjob/NAME`.
 pub(crate) const MADE_BY: &str = "manciple.dev/made-by";
-/// In bytes: a kind and a name. What is longer was written by somebody else, and would be held for each object.
+/// The longest maker, a kind and a name, in bytes: a longer one was written by somebody else, and would be held in
+/// memory for each object.
 const LONGEST_MAKER: usize = 300;
-/// The same, of uids.
+/// The longest uid of an owner, in bytes.
 const LONGEST_UID: usize = 64;
 
 fn uid(owner: &OwnerReference) -> &str {
     if owner.uid.len() > LONGEST_UID { "" } else { &owner.uid }
 }
 
-/// Versions are less: exact in any JSON.
+/// All numbers of versions are below: they are exact in any JSON.
 const MAX_VERSION: u64 = 1 << 53;
 
-/// A ConfigMap or Secret.
+/// A ConfigMap or Secret, as far as it is held in memory.
 #[derive(Debug, Clone)]
 pub(crate) struct Object {
     pub(crate) kind: Kind,
@@ -37,29 +38,30 @@ pub(crate) struct Object {
     /// When it was made, in seconds since 1970.
     pub(super) made: i64,
     pub(super) digest: Digest,
-    /// Of labels and annotations.
+    /// The digest of its labels and annotations.
     marks: Digest,
     pub(crate) owned: Option<Owned>,
     pub(crate) immutable: bool,
-    /// It belongs to something else than its controller, too: it does not go with that.
+    /// It has several owners: it does not go with its controller.
     shared: bool,
-    /// It was deleted, and something holds it.
+    /// It is being deleted, and something holds it.
     pub(crate) deleting: bool,
-    /// It has the label that what runs have put out has.
+    /// It has the label of the output of runs.
     pub(crate) is_output: bool,
-    /// Whose runs write it, by kind and name: its controller, if that is one of ours, or who says so where it has none.
+    /// The QuarksJob whose runs write it, by kind and name: its controller, if that is a QuarksJob, or the one that
+    /// [`MADE_BY`] names if it has no controller.
     maker: Option<Box<str>>,
 }
 
-/// Of what one holds.
+/// A digest of what an object holds.
 pub(crate) type Digest = [u8; 16];
 
-/// What is known of one that somebody has, or that has versions.
+/// What is known of an object that has an owner or is a version.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Owned {
     /// The uid of the controller that owns it.
     pub(crate) controller: Option<Arc<str>>,
-    /// Those of its other owners.
+    /// The uids of its other owners: at most two that differ.
     others: Box<[Box<str>]>,
     /// Its labels and annotations, if it is a version.
     pub(crate) versioned: Option<Arc<Marks>>,
@@ -102,7 +104,7 @@ impl Object {
     ) -> Option<Self> {
         let owners = metadata.owner_references.as_deref().unwrap_or_default();
         let owner = owners.iter().find(|owner| owner.controller == Some(true));
-        // One that is longer is nobody's, which is another's than anybody's.
+        // A uid that is too long becomes an empty one: the object has an owner, but no known one.
         let controller: Option<Arc<str>> = owner.map(|owner| uid(owner).into());
         let says = || {
             let said = metadata.annotations.as_ref()?.get(MADE_BY)?;
@@ -118,7 +120,11 @@ impl Object {
             labels.is_some_and(|labels| labels.contains_key(&dialect.label("container-name")))
         };
         let others = owners.iter().filter(|owner| owner.controller != Some(true));
-        let others: Box<[_]> = others.map(|owner| uid(owner).into()).collect();
+        // Two that differ tell as much as all: whoever is asked about is another than one of them.
+        let mut others: Vec<&str> = others.map(uid).collect();
+        others.sort_unstable();
+        others.dedup();
+        let others: Box<[_]> = others.into_iter().take(2).map(Box::from).collect();
         let is_owned = controller.is_some() || versioned.is_some() || !others.is_empty();
         Some(Self {
             kind,
@@ -137,7 +143,7 @@ impl Object {
         })
     }
 
-    /// Its resource version.
+    /// The object's resource version.
     pub(crate) fn version(&self) -> u64 {
         self.version
     }
@@ -156,61 +162,61 @@ impl Object {
         owners.any(|owner| owner != uid)
     }
 
-    /// By kind and name, whose it is alone.
+    /// The QuarksJob, by kind and name, that is the only owner of the object.
     pub(super) fn maker_of_owned(&self) -> Option<&str> {
         self.owned.as_ref()?.controller.as_ref()?;
         self.maker.as_deref().filter(|_| !self.shared)
     }
 
-    /// Whether it belongs to one of this kind and name that is not this one, and to nothing else.
+    /// Whether the object belongs only to a QuarksJob of this kind and name, but of another uid.
     pub(crate) fn is_owned_by_another_called(&self, maker: &str, uid: &str) -> bool {
         self.maker_of_owned() == Some(maker) && !self.is_owned_by(uid)
     }
 
-    /// Whether a run of this one has made it, as far as it says: of what older releases and the originals have made, and
-    /// nobody owns, nothing says whose it is, and it may be anybody's.
+    /// Whether a run of the QuarksJob `maker` may have made the object. Of output of older releases and of the
+    /// originals that has no owner nothing says whose it is, and it may be anybody's.
     pub(crate) fn may_be_made_by(&self, maker: &str) -> bool {
         self.is_output && self.maker.as_deref().is_none_or(|known| known == maker)
     }
 
-    /// Labels and annotations of a version.
+    /// The labels and annotations, if the object is a version.
     pub(crate) fn marks(&self) -> Option<&Marks> {
         self.owned.as_ref()?.versioned.as_deref()
     }
 
-    /// Whether a run has kept it as a version.
+    /// Whether a run has written the object as a version.
     pub(crate) fn is_kept_version(&self) -> bool {
         self.marks().is_some_and(|marks| marks.annotations.contains_key(WRITTEN_BY))
     }
 
-    /// Whether these are its labels and annotations, and no others.
+    /// Whether the object has just these labels and annotations.
     pub(crate) fn is_marked(&self, by: &Marks) -> bool {
         self.marks == marks(Some(&by.labels), Some(&by.annotations))
     }
 
-    /// Whether it holds just this.
+    /// Whether the object holds just this data.
     pub(crate) fn holds(&self, data: &BTreeMap<String, Vec<u8>>) -> bool {
         digest(data.iter().map(|(key, value)| (0, key.as_str(), value.as_slice()))) == self.digest
     }
 
-    /// The same, by its digest.
+    /// Whether the object holds just what has this digest.
     pub(crate) fn has(&self, content: &Digest) -> bool {
         self.digest == *content
     }
 
-    /// Of a version: what all have in common, and which it is.
+    /// For a version: the part of the name that all versions have in common, and the number.
     pub(super) fn version_of(&self) -> Option<(&str, u64)> {
         self.marks()?;
         let base = base(&self.name)?;
         let digits = &self.name[base.len() + 2..];
-        // Of one that begins with a nought no pod would find the name again.
+        // A number with a leading zero would not give the name again.
         let version: u64 = digits.parse().ok().filter(|_| !digits.starts_with('0'))?;
-        // What is larger somebody has written to do harm: there would be none after it.
+        // A larger number was written to do harm: there would be none after it.
         (version < MAX_VERSION).then_some((base, version))
     }
 }
 
-/// What a ConfigMap holds.
+/// The digest of what a ConfigMap holds.
 pub(crate) fn content(map: &ConfigMap) -> Digest {
     let text = map.data.iter().flatten().map(|(key, value)| (0, key.as_str(), value.as_bytes()));
     let binary = map.binary_data.iter().flatten().map(|(key, it)| (1, key.as_str(), &*it.0));
@@ -229,7 +235,7 @@ fn marks(
     digest(all.iter().map(|(part, key, value)| (*part, key.as_str(), value.as_bytes())))
 }
 
-/// Names and lengths are in it. Kept in memory only: who has it can try values.
+/// The digest of named values, including names and lengths. It is held in memory only: whoever has it can try values.
 fn digest<'a>(data: impl Iterator<Item = (u8, &'a str, &'a [u8])>) -> Digest {
     let mut hash = Context::new(&SHA256);
     for (part, key, value) in data {
@@ -242,4 +248,36 @@ fn digest<'a>(data: impl Iterator<Item = (u8, &'a str, &'a [u8])>) -> Digest {
     let mut digest = Digest::default();
     digest.copy_from_slice(&hash.finish().as_ref()[..16]);
     digest
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn of_many_owners_as_many_are_kept_as_tell_whether_one_is_another() {
+        let config_map = |owners: &[&str]| {
+            let owner =
+                |uid: &&str| json!({"apiVersion": "v1", "kind": "K", "name": "n", "uid": uid});
+            let owners: Vec<_> = owners.iter().map(owner).collect();
+            let object = json!({"metadata": {
+                "name": "a", "namespace": "n", "resourceVersion": "1", "ownerReferences": owners,
+            }});
+            Object::of_config_map(&serde_json::from_value(object).unwrap()).unwrap()
+        };
+        for (name, owners, of_another) in [
+            ("none", &[][..], false),
+            ("it alone", &["u"], false),
+            ("it, twice", &["u", "u"], false),
+            ("another", &["v"], true),
+            ("it and another", &["u", "v"], true),
+            ("many, it among them", &["a", "b", "c", "u", "v"], true),
+        ] {
+            let object = config_map(owners);
+            assert_eq!(object.is_of_another_than("u"), of_another, "{name}");
+            assert!(object.owned.is_none_or(|owned| owned.others.len() <= 2), "{name}");
+        }
+    }
 }

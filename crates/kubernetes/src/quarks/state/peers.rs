@@ -1,6 +1,6 @@
-//! Pods that are followed: of an ExtendedJob whose strategy is `podstate`, the trigger that its first releases had.
+//! Pods that ExtendedJobs follow whose strategy is `podstate`, the trigger that the first releases had.
 //!
-//! They are watched where somebody follows them, and nowhere else.
+//! Pods are watched in namespaces where an ExtendedJob follows them, and nowhere else.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -20,7 +20,11 @@ use crate::quarks::api::key::Key;
 use crate::quarks::api::resource::Resource;
 use crate::text::{PAGE, Text};
 
-/// What somebody else's pod is.
+/// How many bytes of labels a pod that is followed may have: an API server accepts a megabyte of them, and those of
+/// each pod that may be followed are held in memory.
+const MOST_LABELS: usize = 16 << 10;
+
+/// A pod of somebody else's, as far as it can be followed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Peer {
     name: String,
@@ -35,7 +39,7 @@ pub(crate) struct Peer {
 enum Stage {
     /// No kubelet has it yet.
     NotReady,
-    /// One has, and it does not run yet.
+    /// A kubelet has it, and it does not run yet.
     Created,
     /// It runs, and is not ready.
     Running,
@@ -46,23 +50,23 @@ enum Stage {
     Gone,
 }
 
-/// Those of a namespace, by uid.
+/// The pods of a namespace that can be followed, by uid, and who follows them.
 #[derive(Debug, Default)]
 pub(crate) struct Peers {
-    /// `None`: they were not listed yet.
+    /// The pods; `None`: they were not listed yet.
     pub(crate) pods: Option<BTreeMap<String, Peer>>,
-    /// Somebody watches them.
+    /// Whether they are watched.
     is_watched: bool,
-    /// Listed so far.
+    /// Pods that were listed so far, until the first list has ended.
     listing: BTreeMap<String, Peer>,
-    /// The version of the newest that was heard of, of any pod.
+    /// The highest resource version that was heard of, of any pod.
     pub(crate) newest: u64,
-    /// Who follows some of them.
+    /// The ExtendedJobs that follow pods of the namespace.
     pub(crate) followers: HashSet<Key>,
 }
 
 impl Following {
-    /// Those of these that are followed.
+    /// The pods among these that the ExtendedJob follows.
     pub(crate) fn among(&self, peers: &BTreeMap<String, Peer>, newest: u64) -> FollowedPods {
         let deletion = self.when == When::Deleted;
         let followed = peers.values().filter(|peer| self.selecting.selects(&peer.labels));
@@ -76,7 +80,7 @@ impl Following {
 
     fn is(&self, stage: Stage) -> bool {
         match self.when {
-            // Each was so once, seen or not.
+            // Each pod was not ready once, seen or not.
             When::NotReady => true,
             When::Created => stage != Stage::NotReady,
             When::Ready => stage == Stage::Ready,
@@ -86,27 +90,31 @@ impl Following {
 }
 
 impl Peer {
-    /// `None` for pods of Jobs, which would be followed by others for ever.
+    /// Reads a pod; `None` for one with too many labels, and for one of a Job, for runs would trigger further runs for
+    /// ever.
     pub(crate) fn of(pod: &Pod) -> Option<Self> {
         let metadata = pod.meta();
-        let labels = metadata.labels.clone().unwrap_or_default();
-        (!labels.contains_key("job-name")).then_some(())?;
+        let labels = metadata.labels.as_ref();
+        let bytes: usize =
+            labels.into_iter().flatten().map(|(key, value)| key.len() + value.len()).sum();
+        let is_of_a_job = labels.is_some_and(|labels| labels.contains_key("job-name"));
+        (!is_of_a_job && bytes <= MOST_LABELS).then_some(())?;
         Some(Self {
             name: metadata.name.clone()?,
             uid: metadata.uid.clone()?,
-            labels,
+            labels: labels.cloned().unwrap_or_default(),
             stage: stage(pod),
             version: version(pod),
         })
     }
 
-    /// Whether it is as that one was, as far as anybody follows it.
+    /// Whether the pod is as it was `before`, as far as that can be followed.
     fn is_as(&self, before: &Self) -> bool {
         (&self.name, &self.labels, self.stage) == (&before.name, &before.labels, before.stage)
     }
 }
 
-/// 0 if it has none that can be read.
+/// The resource version of a pod; 0 if it has none that can be read.
 pub(crate) fn version(pod: &Pod) -> u64 {
     version_of(pod.metadata.resource_version.as_deref())
 }
@@ -128,23 +136,23 @@ fn stage(pod: &Pod) -> Stage {
     }
 }
 
-/// By namespace.
+/// The pods that can be followed, by namespace.
 pub(crate) type ByNamespace = HashMap<Arc<str>, Peers>;
 
 impl Peers {
-    /// One is there. Whether that is news.
+    /// Takes a pod as it was seen. Returns whether that is news.
     pub(crate) fn learn(&mut self, peer: &Peer) -> bool {
         let pods = self.pods.as_mut().unwrap_or(&mut self.listing);
         let before = pods.insert(peer.uid.clone(), peer.clone());
         !before.is_some_and(|before| peer.is_as(&before))
     }
 
-    /// One is not there any more. Whether it was.
+    /// Forgets a pod, which is gone. Returns whether it was known.
     pub(crate) fn forget(&mut self, uid: &str) -> bool {
         self.pods.as_mut().is_some_and(|pods| pods.remove(uid).is_some())
     }
 
-    /// All were listed.
+    /// Takes the end of a list: pods that it lacks are gone.
     pub(crate) fn keep(&mut self, listed: &HashSet<String>) {
         let pods = self.pods.get_or_insert_with(|| std::mem::take(&mut self.listing));
         pods.retain(|uid, _| listed.contains(uid));
@@ -152,7 +160,7 @@ impl Peers {
 }
 
 impl Table {
-    /// One follows pods of its namespace, or does not any more.
+    /// Notes that an ExtendedJob follows pods of its namespace, or no longer does.
     pub(crate) fn follow_peers(&mut self, key: &Key, follows: bool) {
         if follows {
             let peers = self.peers.entry(Arc::clone(&key.namespace)).or_default();
@@ -165,14 +173,14 @@ impl Table {
         }
     }
 
-    /// Nobody follows pods of a namespace: they are to be watched no more.
+    /// Forgets the pods of a namespace, which nobody follows any more and which are to be watched no more.
     pub(crate) fn leave_peers(&mut self, namespace: &str) {
         if self.peers.remove(namespace).is_some() {
             self.peers_wanted.notify_one();
         }
     }
 
-    /// Whether pods that it follows are to be listed.
+    /// Whether it follows pods that were not listed yet.
     pub(crate) fn lacks_peers(&self, resource: &Resource) -> bool {
         let peers = self.peers.get(&resource.namespace).filter(|_| resource.following.is_some());
         peers.is_some_and(|peers| peers.pods.is_none())
@@ -180,7 +188,7 @@ impl Table {
 }
 
 impl Controller {
-    /// Watches the pods of namespaces in which somebody follows them, for as long as it is polled.
+    /// Watches the pods of the namespaces in which an ExtendedJob follows some, for as long as it is polled.
     pub(crate) async fn follow_peers(self: Arc<Self>) {
         let mut tasks = JoinSet::new();
         let mut watched: HashMap<Arc<str>, AbortHandle> = HashMap::new();
@@ -210,7 +218,7 @@ impl Controller {
                 let scope = Some(Arc::clone(&namespace));
                 let task = Arc::clone(&self).follow(super::follows::OfPeers, scope, api, all);
                 let task = vital::task("a watch of others' pods", task);
-                // One that was left and is followed again has another by now.
+                // A namespace that was left and is followed again needs another watch.
                 if let Some(before) = watched.insert(namespace, tasks.spawn(task)) {
                     before.abort();
                 }
@@ -249,6 +257,19 @@ mod tests {
         table.follow_peers(&key("a"), true);
         table.leave(&"n".into());
         assert!(told(&table).await, "nobody looks there any more");
+    }
+
+    #[test]
+    fn a_pod_with_more_labels_than_can_be_kept_is_not_followed() {
+        let pod = |count: usize| {
+            let labels: BTreeMap<_, _> = (0..count)
+                .map(|number| (format!("label-{number:04}"), "12345678".to_owned()))
+                .collect();
+            let pod = json!({"metadata": {"name": "p", "uid": "u", "labels": labels}});
+            serde_json::from_value::<Pod>(pod).unwrap()
+        };
+        assert_eq!(Peer::of(&pod(900)).map(|peer| peer.labels.len()), Some(900));
+        assert_eq!(Peer::of(&pod(1_000)), None);
     }
 
     #[test]

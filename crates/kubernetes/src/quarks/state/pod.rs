@@ -1,4 +1,4 @@
-//! What is seen of a pod, in few words.
+//! What is held in memory of a pod of a run.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::pods::{is_no_image, is_pull, never_was, without_node};
 use crate::quarks::api::dialect::{Dialect, TRIGGERED};
 use crate::quarks::api::pod::{CONTAINERS, SIDECAR, TOLD_ENDED};
 
-/// How long a pod has to end that does not say so itself, in seconds.
+/// How many seconds a pod has to end if its spec does not say so.
 const GRACE: i64 = 30;
 
 /// A pod of a Job of ours.
@@ -27,58 +27,58 @@ pub(crate) struct SeenPod {
     pub(crate) version: u64,
     /// The uid of its Job.
     pub(crate) job: Arc<str>,
-    /// What it says of whose it is: a kind, and a name as the value of a label.
+    /// The QuarksJob that its labels name: the kind, and the name as the value of a label.
     pub(crate) of: Option<(Dialect, Arc<str>)>,
-    /// It was left behind when its Job went.
+    /// Its Job was deleted without it.
     pub(crate) orphan: bool,
     pub(crate) work: PodWork,
-    /// It is not there any more; this is how it was.
+    /// It is gone; this is how it was last.
     pub(crate) gone: bool,
-    /// When it is to be gone, in seconds since 1970, if somebody asked for it to go.
+    /// By when it is to be gone, in seconds since 1970, if it is being deleted.
     pub(crate) deletion: Option<i64>,
-    /// How long it has to end when it is told to, in seconds.
+    /// How many seconds it has to end when it is told to.
     pub(crate) grace: i64,
-    /// Whether a sidecar of ours reads its output.
+    /// Whether our sidecar is one of its containers.
     pub(crate) sidecar: bool,
-    /// Its containers around whose command the agent is.
+    /// The names of its wrapped containers.
     pub(crate) wrapped: Vec<Arc<str>>,
-    /// How many containers share what its kubelet takes of their messages.
+    /// How many containers share what its kubelet keeps of all termination messages of a pod.
     pub(crate) sharers: usize,
-    /// Its sidecar has ended, and was begun anew, or will be.
+    /// Its sidecar has ended, and was started again, or will be.
     pub(crate) anew: bool,
     /// Its sidecar waits to be told that the others have ended.
     pub(crate) waits_for_us: bool,
-    /// In seconds since 1970.
+    /// When its last container ended, in seconds since 1970.
     pub(crate) ended: i64,
-    /// By container, those that have ended; our sidecar too.
+    /// How its containers ended, those that have; our sidecar too.
     pub(crate) containers: BTreeMap<Arc<str>, SeenEnd>,
-    /// Those that its kubelet never made, and will not any more.
+    /// The containers that its kubelet never made, and will not any more.
     pub(crate) unmade: Vec<Arc<str>>,
     /// Why it does not begin.
     pub(crate) trouble: Option<String>,
     pub(crate) node: Option<Arc<str>>,
-    /// That is not heard of.
+    /// Its node is not heard of.
     pub(crate) silent: bool,
     /// Its number, where its Job gives each of its pods one.
     pub(crate) index: Option<u32>,
-    /// When it was given its node, whose kubelet has said nothing of it yet; in seconds since 1970.
+    /// Since when, in seconds since 1970, nothing was heard of it: from the kubelet of its node, or from a scheduler.
     pub(crate) unheard_since: Option<i64>,
     /// A container of it has begun.
     pub(crate) began: bool,
-    /// Why all of it was ended, if that was not by itself.
+    /// Why all of the pod was ended by Kubernetes, as by eviction.
     pub(crate) ended_for: Option<String>,
-    /// By container, how those ended before that were started again, or are to be.
+    /// How its containers ended before that were started again, or are to be.
     pub(crate) before: BTreeMap<Arc<str>, SeenEnd>,
 }
 
-/// How far the containers of a pod's template are.
+/// How far the work of a pod is: that of the containers of its template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PodWork {
     GoesOn,
     Over {
-        /// All have ended well.
+        /// All of them have succeeded.
         well: bool,
-        /// Something that is not of the template goes on in the pod.
+        /// A container that is not of the template goes on in the pod.
         lingers: bool,
     },
 }
@@ -92,12 +92,12 @@ pub(crate) struct SeenEnd {
 }
 
 impl SeenPod {
-    /// `None`: of no Job.
+    /// Reads a pod; `None` if it is of no Job.
     pub(crate) fn of(pod: &Pod) -> Option<Self> {
         let metadata = &pod.metadata;
         let mut owners = metadata.owner_references.iter().flatten();
         let owner = owners.find(|owner| owner.kind == "Job" && owner.controller == Some(true));
-        // What was left behind when its Job went says only by this whose it was.
+        // A pod that was left behind when its Job was deleted is known to be its only by this label.
         let label = |name: &str| metadata.labels.as_ref()?.get(name);
         let job = owner.map(|owner| &owner.uid).or_else(|| label("controller-uid"))?;
         let status = pod.status.as_ref();
@@ -138,7 +138,7 @@ impl SeenPod {
     }
 }
 
-/// How far the containers of a pod have ended, and what that makes of the pod: members of [`SeenPod`].
+/// How the containers of a pod have ended, and what that makes of the pod: members of [`SeenPod`].
 struct Ends {
     containers: BTreeMap<Arc<str>, SeenEnd>,
     anew: bool,
@@ -163,17 +163,17 @@ impl Ends {
             |name: &&str| containers.get(*name).is_some_and(|end| !restarts(pod, name, end.code));
         let ended_well =
             |name: &&str| over(name) && containers.get(*name).is_some_and(|end| end.code == 0);
-        // What ends well because all of its pod was ended has not done its work.
+        // A container that ends with 0 because all of its pod was ended has not done its work.
         let is_given_up = phase == "Failed" && status.is_some_and(|it| it.reason.is_some());
         let all_well =
             !is_given_up && named.as_ref().is_some_and(|named| named.iter().all(ended_well));
         let succeeded = phase == "Succeeded" || all_well;
-        // Kubernetes waits for what was put into it: it may never end.
+        // Kubernetes also waits for containers that were put into the pod, which may never end.
         let all_over = named.as_ref().is_some_and(|named| named.iter().all(over));
         let others = named.iter().flatten().filter(|name| **name != SIDECAR);
         let sidecar = named.iter().flatten().any(|name| *name == SIDECAR);
         let goes_on = status.is_some_and(|it| others_go_on(it, &named));
-        // One among the first containers is ended by the kubelet, once nothing else goes on.
+        // A native sidecar is ended by the kubelet, once nothing else goes on.
         let mut main = pod.spec.iter().flat_map(|spec| &spec.containers);
         let is_ours_to_end = goes_on || main.any(|container| container.name == SIDECAR);
         let waits_for_us = sidecar
@@ -190,11 +190,11 @@ impl Ends {
     }
 }
 
-/// Whether a container of a pod that has ended with this code is begun again by its kubelet.
+/// Whether a container that has ended with this code is started again by its kubelet.
 fn restarts(pod: &Pod, name: &str, code: i32) -> bool {
     let Some(spec) = pod.spec.as_ref() else { return code != 0 };
     let own = spec.containers.iter().find(|container| container.name == name);
-    // From Kubernetes 1.34 on a container may say so of itself; the first rule that fits counts.
+    // From Kubernetes 1.34 on a container may have rules of its own; the first that fits counts.
     let rules = own.and_then(|own| own.restart_policy_rules.as_ref()).into_iter().flatten();
     let fits = |codes: &ContainerRestartRuleOnExitCodes| {
         let is_in = codes.values.iter().flatten().any(|value| *value == code);
@@ -220,23 +220,24 @@ impl SeenPod {
         self.work != PodWork::GoesOn
     }
 
-    /// Whether it is over, and something that is not of the template goes on in it.
+    /// Whether the pod's work is over, and a container that is not of the template goes on in it.
     pub(crate) fn lingers(&self) -> bool {
         matches!(self.work, PodWork::Over { lingers: true, .. })
     }
 
-    /// Whether it ended well by itself. What ends with 0 when it is told to has not done all of its work.
+    /// Whether the pod succeeded by itself. One that ends with 0 when it is told to end has not done all of its work.
     pub(crate) fn did_its_work(&self) -> bool {
         self.has_succeeded() && self.deletion.is_none()
     }
 
-    /// Whether it may go on after the run of its Job. While it is not heard that the Job has ended: a watch may be late.
+    /// Whether the pod is seen to go on though the run of its Job is over. That counts only as long as the end of the
+    /// Job is not heard of: the watch of pods may be late.
     pub(crate) fn outlasts(&self) -> bool {
         !(self.is_over() || self.gone || self.deletion.is_some())
     }
 }
 
-/// Whether no scheduler has said a word of it.
+/// Whether no scheduler has set a condition of the pod.
 fn is_unlooked_at(pod: &Pod) -> bool {
     let has_node = pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
@@ -245,7 +246,7 @@ fn is_unlooked_at(pod: &Pod) -> bool {
     waits && !conditions.into_iter().any(|it| it.type_ == "PodScheduled")
 }
 
-/// When it was given its node, or made.
+/// When the pod was given its node, or else made, in seconds since 1970.
 fn placed(pod: &Pod) -> Option<i64> {
     let mut conditions = pod.status.iter().flat_map(|it| it.conditions.iter().flatten());
     let placed = conditions.find(|it| it.type_ == "PodScheduled" && it.status == "True");
@@ -262,7 +263,7 @@ fn wrapped(pod: &Pod) -> Vec<Arc<str>> {
     containers.filter(is_told).map(|container| container.name.as_str().into()).collect()
 }
 
-/// All that there are, whoever has put them there.
+/// The number of all containers, whoever has put them there.
 fn sharers(spec: &PodSpec) -> usize {
     let first = spec.init_containers.as_ref().map_or(0, Vec::len);
     let to_debug = spec.ephemeral_containers.as_ref().map_or(0, Vec::len);
@@ -274,7 +275,7 @@ fn statuses(status: &PodStatus) -> impl Iterator<Item = &ContainerStatus> {
     first.chain(status.container_statuses.iter().flatten())
 }
 
-/// Whether a container goes on that is none of the named.
+/// Whether a container goes on that is none of the named ones.
 fn others_go_on(status: &PodStatus, named: &Option<Vec<&str>>) -> bool {
     let is_other = |name: &str| named.as_ref().is_some_and(|named| !named.contains(&name));
     let mut main = status.container_statuses.iter().flatten();
@@ -313,8 +314,9 @@ fn end_of(container: &ContainerStatus, state: &ContainerState) -> Option<(Arc<st
     Some((container.name.as_str().into(), seen))
 }
 
-/// How a native sidecar ended that was told to: a kubelet begins it anew. One that was killed before has left nothing yet,
-/// and is at it; so is one whose node went down and began all of the pod anew, which ended before the others did.
+/// How a native sidecar ended that was told to and that a kubelet has started again. One that was killed before it was
+/// told has left nothing yet, and still works; so does one whose node went down and started all of the pod again, which
+/// ended before the others did.
 fn told_and_started_again(status: &PodStatus) -> Option<(Arc<str>, SeenEnd)> {
     let mut first = status.init_container_statuses.iter().flatten();
     let sidecar = first.find(|container| container.name == SIDECAR)?;
@@ -335,12 +337,12 @@ fn last_end(status: &PodStatus) -> i64 {
     ends.map(|at| at.0.as_second()).max().unwrap_or_default()
 }
 
-/// Of a container that ends too often.
+/// What is said of a container that ends too often.
 pub(crate) const BEGUN_AGAIN: &str = "is begun again, each time after a longer pause";
 
 /// Why a pod does not begin, in words that stay the same while it tries again.
 fn trouble(status: &PodStatus) -> Option<String> {
-    // In words that stay the same, from its end until it is begun again.
+    // The same words from the container's end until it is started again.
     let begun_again = || {
         let mut all = statuses(status).filter(|container| container.name != SIDECAR);
         all.find_map(|container| {
@@ -360,7 +362,7 @@ fn trouble(status: &PodStatus) -> Option<String> {
     let waiting = statuses(status).find_map(|container| {
         let waiting = container.state.as_ref()?.waiting.as_ref()?;
         let why = match waiting.reason.as_deref()? {
-            // Of one that ends too often its ends are told.
+            // For a container that ends too often, its ends are told.
             "" | "ContainerCreating" | "PodInitializing" | "CrashLoopBackOff" => return None,
             reason if is_pull(reason) || is_no_image(reason) => {
                 format!("the image {} cannot be pulled", container.image)

@@ -8,35 +8,35 @@ use super::pod::SeenPod;
 use super::table::Table;
 use crate::quarks::api::key::Key;
 
-/// By their uid.
+/// The pods of a Job, by their uid.
 pub(crate) type OfJob = BTreeMap<Arc<str>, SeenPod>;
 
-/// Those of all Jobs.
+/// The pods of all Jobs.
 #[derive(Default)]
 pub(crate) struct Pods {
-    /// By the uid of their Job.
+    /// The pods, by the uid of their Job.
     of: HashMap<Arc<str>, OfJob>,
-    /// The uid of its Job, by that of a pod.
+    /// The uid of the Job of each pod, by the uid of the pod.
     jobs: HashMap<Arc<str>, Arc<str>>,
 }
 
 impl Pods {
-    /// Those of a Job, by its uid.
+    /// The pods of a Job, by the uid of the Job.
     pub(crate) fn of(&self, job: &str) -> Option<&OfJob> {
         self.of.get(job)
     }
 
-    /// The uid of the Job of one.
+    /// The uid of the Job of a pod.
     pub(crate) fn job_of(&self, uid: &str) -> Option<&Arc<str>> {
         self.jobs.get(uid)
     }
 
-    /// One, by its uid.
+    /// A pod, by its uid.
     pub(crate) fn get_mut(&mut self, uid: &str) -> Option<&mut SeenPod> {
         self.of.get_mut(self.jobs.get(uid)?)?.get_mut(uid)
     }
 
-    /// Takes one as it is.
+    /// Takes a pod as it was seen.
     fn insert(&mut self, pod: SeenPod) {
         let (uid, job) = (Arc::clone(&pod.uid), Arc::clone(&pod.job));
         let before = self.jobs.insert(Arc::clone(&uid), Arc::clone(&job));
@@ -46,14 +46,14 @@ impl Pods {
         self.of.entry(job).or_default().insert(uid, pod);
     }
 
-    /// Forgets one of a Job.
+    /// Forgets a pod of a Job.
     fn remove_one(&mut self, job: &str, uid: &str) {
         if self.take(job, uid) {
             self.jobs.remove(uid);
         }
     }
 
-    /// Whether it was there.
+    /// Removes a pod of a Job. Returns whether it was there.
     fn take(&mut self, job: &str, uid: &str) -> bool {
         let Some(pods) = self.of.get_mut(job) else { return false };
         let was_there = pods.remove(uid).is_some();
@@ -63,14 +63,14 @@ impl Pods {
         was_there
     }
 
-    /// Forgets those of a Job.
+    /// Forgets the pods of a Job, and returns them.
     pub(crate) fn remove(&mut self, job: &str) -> OfJob {
         let pods = self.of.remove(job).unwrap_or_default();
         pods.keys().for_each(|uid| drop(self.jobs.remove(uid)));
         pods
     }
 
-    /// Forgets those of which this is not so.
+    /// Forgets the pods for which `stays` is false.
     pub(crate) fn retain(&mut self, mut stays: impl FnMut(&mut SeenPod) -> bool) {
         let jobs = &mut self.jobs;
         self.of.retain(|_, pods| {
@@ -85,7 +85,7 @@ impl Pods {
         });
     }
 
-    /// Forgets those of a Job that are not in this namespace.
+    /// Forgets the pods of a Job that are not in this namespace.
     pub(crate) fn keep_in(&mut self, job: &str, namespace: &str) {
         let Some(pods) = self.of.get(job) else { return };
         let elsewhere = pods.values().filter(|pod| *pod.namespace != *namespace);
@@ -95,10 +95,11 @@ impl Pods {
 }
 
 impl Table {
-    /// Takes a pod; the QuarksJob that it is for, if that is known yet.
+    /// Takes a pod as it was seen. Returns the key of the QuarksJob that may have something to do for that, if it is
+    /// known.
     pub(crate) fn learn_pod(&mut self, pod: SeenPod) -> Option<Key> {
         let key = self.owners.get(&pod.job).cloned();
-        // A Job has its pods in its namespace: elsewhere somebody says that it is one of another's.
+        // A Job has its pods in its own namespace: a pod elsewhere only claims to be one of them.
         if key.as_ref().is_some_and(|key| key.namespace != pod.namespace) {
             return None;
         }
@@ -113,14 +114,14 @@ impl Table {
             let job = jobs.find(|job| job.uid == pod.job)?;
             return job.note_after([&pod]).then(|| over.clone());
         }
-        // Its Job went before it, and nobody would ever forget it.
+        // The Job went before the pod, which nobody would ever forget.
         if key.is_none() && pod.gone && self.is_complete(&pod.namespace) {
             self.pods.remove_one(&pod.job, &pod.uid);
             return None;
         }
         let known = self.pods.of(&pod.job).and_then(|pods| pods.get(&pod.uid));
         if known.is_none_or(|known| known.version <= pod.version) {
-            // What had done its work before it was told to go has done it.
+            // A pod that had done its work before it was told to go has done it.
             let was_done = known.is_some_and(SeenPod::did_its_work);
             let deletion = pod.deletion.filter(|_| !was_done);
             self.pods.insert(SeenPod { deletion, ..pod });

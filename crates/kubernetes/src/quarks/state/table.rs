@@ -1,4 +1,4 @@
-//! Everything that is known without asking: plain state, changed by what is seen and by what we do.
+//! The table of all that is known without a call: plain state, changed by what watches tell and by what we do.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -24,94 +24,96 @@ use crate::quarks::api::reference::{To, base};
 use crate::quarks::api::resource::Resource;
 use crate::quarks::api::unread::TOGETHER;
 
-/// What is watched.
+/// The kinds that are watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Watched {
     Resources(Dialect),
     Jobs,
     Pods,
-    /// Pods that are nobody's here: where they are followed.
+    /// Pods that are not those of our runs, where an ExtendedJob follows them.
     Peers,
     ConfigMaps,
     Secrets,
-    /// Why something does not begin: nothing waits for that.
+    /// Events of type `Warning`, which say why a pod or Job does not begin. Nothing waits for their list.
     Warnings,
 }
 
-/// How many kinds are watched beside those that are run.
+/// How many kinds are watched beside QuarksJob and ExtendedJob, of those whose list is waited for.
 const FURTHER: usize = 4;
 
-/// Through so many names of others it is followed who waits for whom, at each look at one that waits for some.
+/// How many references are followed to find who waits for whom, at each look at a QuarksJob that waits for others.
 const STEPS: usize = 10_000;
 
-/// Of all namespaces that are watched.
+/// The state of all namespaces that are watched.
 pub(crate) struct Table {
     pub(crate) entries: HashMap<Key, Entry>,
     pub(crate) objects: Objects,
     proofs: Proofs,
-    /// Who refers to what, by how it is referred to.
+    /// The QuarksJobs that refer to an object, by the object's namespace, kind and name.
     referrers: HashMap<(Arc<str>, To, Arc<str>), BTreeSet<Key>>,
     pub(crate) pods: Pods,
-    /// Pods that wait for us though their Job is gone or their run is over, by their uid.
+    /// Pods whose sidecar waits for us though their Job is gone or their run is over, by uid.
     pub(crate) strays: HashMap<Arc<str>, Waiting>,
-    /// Pods that have not ended.
+    /// The pods of runs that have not ended.
     pub(crate) lasting: Lasting,
-    /// Jobs of another than is known by this name: of one that is gone, or that is not known yet.
+    /// Jobs whose owner has this key but another uid than the QuarksJob that is known: it is gone, or not known yet.
     pub(crate) left: HashMap<Key, namesakes::Jobs>,
-    /// Whose a Job is, by its uid.
+    /// The key of the QuarksJob that a Job is of, by the uid of the Job.
     pub(crate) owners: HashMap<Arc<str>, Key>,
-    /// What was listed, by namespace; `None`: of all.
+    /// The kinds that were listed, by namespace; `None`: of all namespaces.
     listed: HashMap<Option<Arc<str>>, HashSet<Watched>>,
-    /// Where we made the agent's ConfigMap: to a watch it may be new yet.
+    /// The namespaces in which we made the agent's ConfigMap: the watch may not have told of it yet.
     pub(crate) agents: HashSet<Arc<str>>,
-    /// Pods that are followed.
+    /// Pods that ExtendedJobs follow.
     pub(crate) peers: peers::ByNamespace,
-    /// Told when somebody follows pods that are not watched, or the last one who does follows them no more.
+    /// Notified when an ExtendedJob follows pods of a namespace that are not watched, and when the last that does so
+    /// stops.
     pub(crate) peers_wanted: Arc<Notify>,
-    /// How many kinds of things are watched in each.
+    /// How many kinds have to be listed before a namespace is complete.
     kinds: usize,
     /// Whether it is known which namespaces are monitored.
     pub(crate) knows_scopes: bool,
-    /// Whether prefixes of outputs have no dash after them.
+    /// Whether prefixes of outputs are taken as they are, without a dash after them.
     pub(crate) verbatim_prefixes: bool,
 }
 
-/// What is known of one.
+/// What is known of a QuarksJob and its runs.
 #[derive(Default)]
 pub(crate) struct Entry {
     pub(crate) resource: Option<Arc<Resource>>,
-    /// By run.
+    /// Its Jobs, by run.
     pub(crate) jobs: BTreeMap<u64, SeenJob>,
     /// Runs that were seen to lose their Job.
     pub(crate) gone: BTreeSet<u64>,
-    /// Runs whose output is kept.
+    /// Runs whose output is kept or will never be, with their outcome.
     pub(crate) kept: BTreeMap<u64, Outcome>,
-    /// Runs that had no Job, by the digest of what would have been run.
+    /// Runs that had no Job, with the digest of the spec that was tried.
     pub(crate) tried: BTreeMap<u64, Box<str>>,
-    /// Runs whose output was not let in when that was tried last, and since when.
+    /// Runs whose output the API server refused when it was tried last, and since when.
     pub(crate) unkept: BTreeMap<u64, Instant>,
-    /// Runs whose Job was to be removed, and nobody answered, and when that was tried last.
+    /// Runs the removal of whose Job was not answered, and when that was tried last.
     pub(crate) unanswered: BTreeMap<u64, Instant>,
-    /// What Kubernetes last warned of, of a Job or a pod: its uid, and the words.
+    /// The last warning of Kubernetes about a Job or pod of a run: the uid of that, and the words.
     pub(crate) warnings: BTreeMap<u64, (String, String)>,
-    /// Whether it is known what the original operator has left of it.
+    /// Whether the Jobs that the original operator left have been taken over.
     pub(crate) inherited: bool,
     /// Runs that this process has recorded: nobody else can have carried them out.
     pub(crate) recorded: BTreeSet<u64>,
-    /// The Jobs of settled runs that are gone, by their uids: another of the same run is late.
+    /// The uids of Jobs of settled runs that are gone: another Job of the same run is late.
     past: BTreeMap<u64, Arc<str>>,
-    /// What it refers to as it was last seen, and since when.
+    /// What its references held when it was last looked at, and since when they have been so.
     pub(crate) references: Option<(References, Instant)>,
-    /// Since when that has been other than what is recorded.
+    /// Since when its references have been other than what is recorded.
     pub(crate) differs: Option<Instant>,
     /// Since when pods of its runs that are over are waited for.
     pub(crate) lasts_since: Option<Instant>,
-    /// Since when there is something that one has left of its name that is gone.
+    /// Since when something is there that belongs to a deleted QuarksJob of its name.
     pub(crate) left_since: Option<Instant>,
 }
 
 impl Table {
-    /// For so many kinds that are run; `key` is what digests are told with, and Jobs proved to be ours.
+    /// An empty table for this number of kinds that are run; `key` is the key by which digests are made and Jobs proved
+    /// to be ours.
     pub(crate) fn new(dialects: usize, key: &[u8]) -> Self {
         Self {
             entries: HashMap::new(),
@@ -133,7 +135,7 @@ impl Table {
         }
     }
 
-    /// So many kinds are run from now on: what was listed is not all until the new ones are too.
+    /// Sets how many kinds are run: what was listed is not complete until the new ones are listed too.
     pub(crate) fn expects(&mut self, dialects: usize) {
         self.kinds = dialects + FURTHER;
     }
@@ -142,20 +144,20 @@ impl Table {
         self.entries.get(key)
     }
 
-    /// Whether everything of a namespace was listed.
+    /// Whether all kinds of a namespace were listed.
     pub(crate) fn is_complete(&self, namespace: &str) -> bool {
         let of = |scope: Option<Arc<str>>| self.listed.get(&scope);
         let all = of(None).or_else(|| of(Some(namespace.into())));
         all.is_some_and(|all| all.len() == self.kinds)
     }
 
-    /// From now on this is watched.
+    /// Notes that a scope is watched from now on.
     pub(crate) fn watches(&mut self, scope: &Option<Arc<str>>) {
         self.listed.entry(scope.clone()).or_default();
     }
 
-    /// Whether it is known which namespaces are monitored, and one of them was listed, if there are any: where we
-    /// have no rights, somebody else's label is no reason to wait.
+    /// Whether it is known which namespaces are monitored, and one of them, if there are any, was listed: a namespace
+    /// of somebody else's that has the label, but in which we have no rights, is not waited for.
     pub(crate) fn is_ready(&self) -> bool {
         let complete = |listed: &HashSet<Watched>| listed.len() == self.kinds;
         self.knows_scopes && (self.listed.is_empty() || self.listed.values().any(complete))
@@ -167,7 +169,7 @@ impl Table {
         resources.fold((0, 0), |(known, going), it| (known + 1, going + it.going()))
     }
 
-    /// A list has ended. Whether it was the last of a scope.
+    /// Notes that a kind was listed. Returns whether that completes the scope.
     pub(crate) fn listed(&mut self, scope: Option<&Arc<str>>, what: Watched) -> bool {
         if matches!(what, Watched::Peers | Watched::Warnings) {
             return false;
@@ -176,7 +178,7 @@ impl Table {
         listed.insert(what) && listed.len() == self.kinds
     }
 
-    /// All of a namespace, or of all.
+    /// The keys of all QuarksJobs of a namespace; `None`: of all namespaces.
     pub(crate) fn keys(&self, scope: Option<&str>) -> Vec<Key> {
         let ours = |key: &&Key| scope.is_none_or(|scope| scope == &*key.namespace);
         self.entries.keys().filter(ours).cloned().collect()
@@ -203,8 +205,8 @@ impl Table {
         }
     }
 
-    /// Takes a QuarksJob as it is, unless something newer is known. Who may have something to do: it, and those
-    /// that wait for its success.
+    /// Takes a QuarksJob as it was seen, unless something newer is known. Returns who may have something to do: itself,
+    /// and those that wait for its success.
     pub(crate) fn learn(&mut self, mut resource: Resource) -> Vec<Key> {
         let key = resource.key();
         let known = self.entries.get(&key).and_then(|entry| entry.resource.clone());
@@ -220,7 +222,7 @@ impl Table {
         if known.as_ref().is_some_and(|known| known.uid != resource.uid) {
             *entry = Entry { jobs: std::mem::take(&mut entry.jobs), ..Entry::default() };
         }
-        // Of one of its name that was before it, heard of before this one or after that was gone.
+        // Jobs of an earlier QuarksJob of its name, seen before this one was or after the earlier one was gone.
         let jobs = std::mem::take(&mut entry.jobs).into_iter();
         let (ours, before): (BTreeMap<_, _>, BTreeMap<_, _>) =
             jobs.partition(|(_, job)| job.owner == resource.uid);
@@ -232,7 +234,7 @@ impl Table {
         entry.unkept.retain(|id, _| !over(id));
         entry.recorded.retain(|id| !over(id));
         entry.warnings.retain(|id, _| !over(id));
-        // For as long as the history has it: it would grow for ever.
+        // Kept only as long as the run is in the history: the map would grow for ever.
         entry.past.retain(|id, _| resource.ended(*id).is_some());
         for job in entry.jobs.values_mut().filter(|job| over(&job.run)) {
             let pods = self.pods.remove(&job.uid);
@@ -259,23 +261,25 @@ impl Table {
         }
     }
 
-    /// What all others take that are large, in bytes.
+    /// How many bytes all other large QuarksJobs take.
     fn large_beside(&self, key: &Key) -> usize {
         let others = self.entries.iter().filter(|(other, _)| *other != key);
         others.filter_map(|(_, entry)| entry.resource.as_ref()?.large()).sum()
     }
 
-    /// Takes one as the API server has answered with. One that is not known is gone, which a watch has told while the answer
-    /// was on its way: nothing would tell it again. Of another of its name a watch tells, too.
+    /// Takes a QuarksJob that the API server has answered a call with. If it is not known, it is gone: a watch has told
+    /// so while the answer was on its way, and nothing would tell it again. If another of its name is there, a watch
+    /// tells of it.
     pub(crate) fn answered(&mut self, resource: Resource) -> Vec<Key> {
         let is_known = self.get(&resource.key()).is_some_and(|entry| entry.resource.is_some());
         if is_known { self.learn(resource) } else { Vec::new() }
     }
 
-    /// Those that wait for the success of one, by way of others too; itself among them, if it does. All that wait for it by
-    /// themselves are found, for they have to be told of its success, and of the others the nearest, in so many steps. Who
-    /// is not found is taken not to wait for it: at worst two that are so far from each other run in turn, as two do that
-    /// follow each other's output; otherwise one would never run for which nobody waits.
+    /// The QuarksJobs that wait for the success of this one, directly or by way of others; itself among them, if it
+    /// does. All that wait directly for it are found, for they have to be told of its success; of the others the
+    /// nearest, within [`STEPS`]. One that is not found is taken not to wait for it: at worst two that are that far
+    /// from each other run in turn, as two do that follow each other's output; otherwise one would never run for which
+    /// nobody waits.
     pub(crate) fn dependents(&self, key: &Key) -> Vec<Key> {
         let (mut found, mut next, mut steps) = (BTreeSet::new(), VecDeque::from([key]), 0);
         while steps < STEPS
@@ -293,7 +297,7 @@ impl Table {
         found.into_iter().cloned().collect()
     }
 
-    /// The one of this uid is not there any more: another of its name may be.
+    /// Forgets the QuarksJob of this uid, which is gone; another of its name may be there.
     pub(crate) fn forget_one(&mut self, key: &Key, uid: &str) {
         let known = self.entries.get(key).and_then(|entry| entry.resource.as_ref());
         if known.is_none_or(|known| *known.uid == *uid) {
@@ -301,7 +305,7 @@ impl Table {
         }
     }
 
-    /// It is not there any more.
+    /// Forgets a QuarksJob, which is gone.
     pub(crate) fn forget(&mut self, key: &Key) {
         let Some(entry) = self.entries.remove(key) else { return };
         entry.resource.into_iter().for_each(|known| self.refer(&known, key, false));
@@ -326,7 +330,8 @@ impl Table {
         }
     }
 
-    /// Those who refer to something, or to versions of which it may be one: by a label, which may have come or gone.
+    /// The QuarksJobs that refer to an object, or to a versioned Secret of which it may be a version: that is told by a
+    /// label, which may have come or gone.
     pub(crate) fn referrers(&self, object: &Object) -> Vec<Key> {
         let to = To::Object(object.kind);
         let place = |name: &str| (Arc::clone(&object.namespace), to, Arc::from(name));
@@ -334,7 +339,8 @@ impl Table {
         names.filter_map(|name| self.referrers.get(&place(name))).flatten().cloned().collect()
     }
 
-    /// A Job as it is, if it is ours. One that was, and whose notes somebody has changed, is what it was.
+    /// What is seen of a Job, if it is ours. If somebody has changed the notes of one that was known to be ours, the
+    /// known notes count.
     pub(crate) fn seen_job(&self, job: &Job) -> Option<SeenJob> {
         let seen = SeenJob::of(job)?;
         if self.proofs.hold(&job.metadata, &seen.owner) {
@@ -351,19 +357,19 @@ impl Table {
         entry.jobs.values().find(|job| &*job.uid == uid)
     }
 
-    /// Adds to the annotations of a Job that is to be what proves it to be ours.
+    /// Adds to the annotations of a Job that is about to be made the proof that it is ours.
     pub(crate) fn prove(&self, namespace: &str, job: &str, owner: &str, annotations: &mut Value) {
         self.proofs.add(namespace, job, owner, annotations);
     }
 
-    /// Takes a Job that the API server has answered with.
+    /// Takes a Job that the API server has answered a call with.
     pub(crate) fn learn_answer(&mut self, job: &Job) {
         if let Some(job) = self.seen_job(job) {
             self.learn_job(job);
         }
     }
 
-    /// Takes a Job as it is, unless something newer is known.
+    /// Takes a Job as it was seen, unless something newer is known. Returns the key of its QuarksJob.
     pub(crate) fn learn_job(&mut self, job: SeenJob) -> Key {
         let key = job_key(&job);
         let entry = self.entries.entry(key.clone()).or_default();
@@ -379,10 +385,10 @@ impl Table {
         let uid = Arc::clone(&job.uid);
         let [lingers, outlasted] = known.map_or([false; 2], |it| [it.lingers, it.outlasted]);
         let same = known.filter(|known| known.uid == uid);
-        // A server that knows no such thing keeps no word of it, however often it is told.
+        // An API server that does not know the member never shows it, however often it is set.
         let expires = job.expires || same.is_some_and(|known| known.expires);
         let told = same.is_some_and(|known| known.told);
-        // What a watch has yet to say of one that was deleted would have it deleted again.
+        // A watch may show a Job that we have deleted as it was before; without this it would be deleted again.
         let deleting = job.deleting || same.is_some_and(|known| known.deleting);
         let is_settled = entry.resource.as_ref().is_some_and(|it| it.is_over(job.run));
         let is_other = |known: &Arc<str>| is_settled && *known != uid;
@@ -391,13 +397,13 @@ impl Table {
         let job = SeenJob { lingers, outlasted, expires, told, deleting, late, ..job };
         let before = entry.jobs.insert(job.run, job).filter(|before| before.uid != uid);
         self.owners.insert(Arc::clone(&uid), key.clone());
-        // One of its name has gone, and nobody was told.
+        // The Job that was known of this run has gone, and no watch told of it.
         if let Some(before) = before {
             self.owners.remove(&before.uid);
             let pods = self.pods.remove(&before.uid);
             self.strays.extend(waiting(&pods));
         }
-        // Those that were heard of before, and say of themselves that they are of it.
+        // Pods may have been seen before their Job; those of another namespace only claim to be of it.
         self.pods.keep_in(&uid, &key.namespace);
         if self.is_over(&key, &uid) {
             let pods = self.pods.remove(&uid);
@@ -412,7 +418,7 @@ impl Table {
         key
     }
 
-    /// A Job is not there any more.
+    /// Forgets a Job, which is gone. Returns the key of its QuarksJob.
     pub(crate) fn forget_job(&mut self, job: &SeenJob) -> Key {
         let key = job_key(job);
         self.release(job);
@@ -431,7 +437,8 @@ impl Table {
         key
     }
 
-    /// A list of Jobs has no others than these: it may be an old one, so they are to be asked after.
+    /// Takes the end of a list of Jobs. The list may be an old one, so the Jobs that it lacks are to be asked for;
+    /// returns the keys of their QuarksJobs.
     pub(crate) fn doubt(&mut self, scope: Option<&str>, listed: &HashSet<Arc<str>>) -> Vec<Key> {
         let is_there = |key: &Key, uid: &Arc<str>| {
             scope.is_some_and(|scope| scope != &*key.namespace) || listed.contains(uid)
@@ -453,14 +460,14 @@ impl Table {
         doubted
     }
 
-    /// A resource that is no longer wanted has no entry.
+    /// Drops the entry of a QuarksJob that is gone and has no Jobs.
     fn drop_empty(&mut self, key: &Key) {
         if self.entries.get(key).is_some_and(|it| it.resource.is_none() && it.jobs.is_empty()) {
             self.entries.remove(key);
         }
     }
 
-    /// Lists of QuarksJobs: those of a scope that are not among these are gone.
+    /// Takes the end of a list of QuarksJobs: those of the scope that it lacks are gone.
     pub(crate) fn keep(&mut self, of: Dialect, scope: Option<&str>, listed: &HashSet<Key>) {
         for key in self.keys(scope) {
             if key.dialect == of && !listed.contains(&key) {

@@ -1,4 +1,5 @@
-//! Pods whose sidecar waits to be told that all else has ended, though no run goes on that would tell it: plain state.
+//! Pods whose sidecar waits to be told that all other containers have ended, though no run goes on that would tell it:
+//! plain state.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -8,7 +9,7 @@ use super::pod::SeenPod;
 use super::pods::OfJob;
 use super::table::Table;
 
-/// A pod whose sidecar waits.
+/// A pod whose sidecar waits to be told.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Waiting {
     pub(crate) namespace: Arc<str>,
@@ -19,7 +20,7 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    /// `None` if it does not wait for us.
+    /// The pod as one that waits; `None`: its sidecar does not.
     pub(crate) fn of(pod: &SeenPod) -> Option<Self> {
         let [namespace, name, uid, job] =
             [&pod.namespace, &pod.name, &pod.uid, &pod.job].map(Arc::clone);
@@ -28,14 +29,13 @@ impl Waiting {
 }
 
 impl Table {
-    /// A Job is gone: what is known of its pods goes, but for those that wait.
+    /// Forgets the pods of a Job that is gone, except those whose sidecar waits.
     pub(crate) fn release(&mut self, job: &SeenJob) {
         self.disown([job]);
         self.pods.remove(&job.uid);
     }
 
-    /// These Jobs are nobody's, as far as is known: whoever they are of may only be heard of later, and wants to know of
-    /// their pods then.
+    /// Notes that the QuarksJob of these Jobs is not known: it may be heard of only later, and needs their pods then.
     pub(crate) fn disown<'j>(&mut self, jobs: impl IntoIterator<Item = &'j SeenJob>) {
         for job in jobs {
             self.owners.remove(&job.uid);
@@ -43,8 +43,8 @@ impl Table {
         }
     }
 
-    /// A list of pods has no others of a scope than these. What one of a known Job has left is wanted until its run is
-    /// settled, though it is gone; the others nobody would ever forget.
+    /// Takes the end of a list of pods: those that it lacks are gone. Pods of a known Job stay known, marked as gone,
+    /// until its run is settled; the others would never be forgotten otherwise.
     pub(crate) fn keep_pods(&mut self, scope: Option<&str>, listed: &HashSet<Arc<str>>) {
         let is_gone = |namespace: &str, uid: &Arc<str>| {
             scope.is_none_or(|scope| scope == namespace) && !listed.contains(uid)
@@ -59,15 +59,15 @@ impl Table {
     }
 
     pub(crate) fn note_stray(&mut self, pod: &SeenPod) {
-        // Of an orphan no more may be told by then.
+        // No watch may tell more of an orphan later.
         match Waiting::of(pod).filter(|it| pod.orphan || !self.goes_on(&it.job)) {
             Some(waiting) => drop(self.strays.insert(Arc::clone(&pod.uid), waiting)),
             None => drop(self.strays.remove(&pod.uid)),
         }
     }
 
-    /// The pods that wait for us though their Job is gone or their run is over. A watch of pods may be before that of
-    /// Jobs: one whose run goes on is none.
+    /// The pods whose sidecar waits though their Job is gone or their run is over. The watch of pods may be ahead of
+    /// that of Jobs, so those whose run goes on are left out.
     pub(crate) fn strays(&self) -> Vec<Waiting> {
         self.strays.values().filter(|stray| !self.goes_on(&stray.job)).cloned().collect()
     }
@@ -77,7 +77,7 @@ impl Table {
         self.owners.get(job).is_some_and(|key| !self.is_over(key, job))
     }
 
-    /// The sidecar of a pod was told that the others have ended.
+    /// Notes that the sidecar of a pod was told that the other containers have ended.
     pub(crate) fn told(&mut self, uid: &str) {
         self.strays.remove(uid);
         if let Some(pod) = self.pods.get_mut(uid) {
@@ -86,7 +86,7 @@ impl Table {
     }
 }
 
-/// Those of these pods that wait for us.
+/// The pods among these whose sidecar waits, by uid.
 pub(crate) fn waiting(pods: &OfJob) -> impl Iterator<Item = (Arc<str>, Waiting)> + use<'_> {
     pods.values().filter_map(Waiting::of).map(|it| (Arc::clone(&it.uid), it))
 }

@@ -1,8 +1,8 @@
-//! How many pods a Job wants, and what those say of its end where something was put into them that goes on.
+//! How many pods a Job wants, and what its pods say of its end where a container was put into them that goes on.
 //!
-//! Kubernetes counts a pod when the last container in it has ended, which a mesh's proxy never does. So a run is over
-//! when as many pods as the Job asks for have done what counts in them, and the place of one that has, and lingers,
-//! is given to another: Kubernetes is told to have one more at once. All is decided by what is seen.
+//! Kubernetes counts a pod when its last container has ended, and a mesh's proxy never ends. So a run is over when as
+//! many pods as the Job asks for have done the work of their template. While some are missing, Kubernetes is told to
+//! have one more pod at once for each that is done and lingers. All of that is decided by what is seen.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,34 +11,34 @@ use k8s_openapi::api::batch::v1::{JobSpec, JobStatus};
 use super::indexes::Indexes;
 use super::pod::SeenPod;
 
-/// How many pods go on at once by the template, where the Job may be told otherwise: an annotation of the Job.
+/// The annotation of a Job with how many pods go on at once by the template: the Job may be told otherwise.
 pub(crate) const PARALLELISM: &str = "manciple.dev/parallelism";
 
-/// Who makes the pods of a Job, unless it says another.
+/// The controller that makes the pods of a Job, unless its spec names another.
 const JOB_CONTROLLER: &str = "kubernetes.io/job-controller";
 
 /// How many pods a Job wants.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Wants {
-    /// So many are to end well; `None`: they share their work, and are done when all have ended.
+    /// How many pods are to succeed; `None`: they share their work, and the Job is done when all have ended.
     completions: Option<u32>,
-    /// So many go on at once.
+    /// How many pods go on at once.
     parallelism: u32,
-    /// The same by the template, if it is noted.
+    /// How many go on at once by the template, if that is noted.
     planned: Option<u32>,
-    /// Somebody has stopped it in so many words.
+    /// `suspend` is true: somebody has stopped the Job.
     suspended: bool,
-    /// Its pods are made by a controller of somebody else, and maybe elsewhere.
+    /// Its pods are made by somebody else's controller, maybe in another cluster.
     pub(crate) is_anothers: bool,
-    /// How many pods there are and were, once Kubernetes has counted a success: it makes no others then where they
-    /// share their work.
+    /// How many pods there are and were, once Kubernetes has counted a success: where pods share their work it makes no
+    /// others then.
     made: Option<u32>,
-    /// Where each pod has a number: what is enough of them.
+    /// What an indexed Job says of the numbers of its pods.
     indexes: Indexes,
 }
 
 impl Wants {
-    /// Of a Job, and its annotations.
+    /// Reads what a Job wants from its spec, status and annotations.
     pub(crate) fn of(
         spec: &JobSpec,
         status: Option<&JobStatus>,
@@ -65,35 +65,37 @@ impl Wants {
         }
     }
 
-    /// Whether its pods say that it has ended well, or badly; `None`: they say neither, and it is Kubernetes' to say.
+    /// Whether its pods say that the Job has succeeded (`true`) or failed (`false`); `None`: they say neither, and
+    /// Kubernetes decides.
     pub(crate) fn end<'p>(&self, pods: impl Iterator<Item = &'p SeenPod>) -> Option<bool> {
         let (mut over, mut well, mut all, mut hangs) = (0_u32, 0_u32, 0_u32, false);
         let mut done = BTreeSet::new();
         for pod in pods {
             all += u32::from(pod.is_over() || !pod.gone);
             over += u32::from(pod.is_over());
-            // What ends well because it was told to end has done nothing; Kubernetes says it where it counts that.
+            // A pod that ends with 0 because it was told to end has done nothing; if Kubernetes counts it all the same,
+            // it says so itself.
             well += u32::from(pod.did_its_work());
             done.extend(pod.index.filter(|_| pod.did_its_work()));
-            // Kubernetes would wait for it, and try no other.
+            // Kubernetes would wait for such a pod, and try no other.
             hangs |= pod.lingers() && !pod.has_succeeded();
         }
         let is_done = match self.completions {
             _ if self.indexes.are_enough(&done) => true,
             Some(completions) => well >= completions.max(1),
-            // One that failed before any has succeeded is replaced, by one that may not be seen yet.
+            // A pod that failed before any has succeeded is replaced, by one that may not be seen yet.
             None => {
                 let none_is_replaced = self.made.is_some_and(|made| over >= made);
                 well > 0 && over == all && (well >= self.parallelism || none_is_replaced)
             }
         };
-        // The others have done their work, and these never will.
+        // The other pods have done their work, and these never will.
         let is_given_up = self.indexes.failed > 0
             && self.completions.is_some_and(|all| well.saturating_add(self.indexes.failed) >= all);
         (is_done || hangs || is_given_up).then_some(is_done)
     }
 
-    /// What keeps it from beginning that stands in its spec, for people.
+    /// What in its spec keeps the Job from beginning, for people.
     pub(crate) fn stopped(&self) -> Option<&'static str> {
         match self.parallelism {
             _ if self.suspended => Some("suspend is true"),
@@ -102,12 +104,12 @@ impl Wants {
         }
     }
 
-    /// How many pods are to go on at once, if that is more than now.
+    /// How many pods are to go on at once, if that is more than now: one more for each that is done and lingers.
     pub(crate) fn more<'p>(&self, pods: impl Iterator<Item = &'p SeenPod>) -> Option<u32> {
         let lingering = pods.filter(|pod| pod.has_succeeded() && pod.lingers()).count();
         let lingering = u32::try_from(lingering).unwrap_or(u32::MAX);
         let wanted = self.planned?.saturating_add(lingering).min(self.completions?);
-        // Where it is 0, somebody has stopped it.
+        // If `parallelism` is 0, somebody has stopped the Job.
         (lingering > 0 && self.parallelism > 0 && wanted > self.parallelism).then_some(wanted)
     }
 }

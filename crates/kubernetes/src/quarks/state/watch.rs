@@ -1,4 +1,4 @@
-//! Follows what is in a namespace, or in all of them, and tells who may have something to do.
+//! Watches the kinds in a namespace or in all of them, and queues the QuarksJobs that may have something to do.
 
 use std::collections::HashSet;
 use std::fmt::Debug;
@@ -24,33 +24,34 @@ use crate::quarks::api::document::Document;
 use crate::quarks::api::key::Key;
 use crate::text::{PAGE, Text};
 
-/// After this a kind that is not served has no definition any more, and a right that is missing was not given: an API
-/// server that has just started denies for a moment what it has, and rights are given one after the other.
+/// After this time a kind that is not served counts as having no definition any more, and a missing right as not
+/// granted: an API server that has just started denies kinds that it has for a moment, and rights are granted one after
+/// the other.
 const ABSENT: Duration = Duration::from_secs(60);
 
-/// So many kinds and namespaces are listed at once: a page of what is large is in memory twice.
+/// How many lists are read at once: of a page of large objects two copies are in memory.
 pub(crate) const LISTS_AT_ONCE: usize = 2;
 
-/// How often it is looked whether everything was listed.
+/// How often the watch of Events looks whether everything else was listed.
 const LISTS: Duration = Duration::from_millis(500);
 
-/// Where something is watched: a namespace, or everywhere.
+/// The scope of a watch: a namespace, or `None` for all.
 pub(crate) type Scope = Option<Arc<str>>;
 
-/// Why nothing is heard of a kind that nothing else has to wait for.
+/// Why a kind cannot be listed that nothing else has to wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Absence {
-    /// It is not served: there are none of it.
+    /// The kind is not served: there are no objects of it.
     Unserved,
-    /// Those of this kind may not be listed: there may be some, of which none is run.
+    /// QuarksJobs or ExtendedJobs may not be listed: there may be some, of which none is run.
     Forbidden(Dialect),
-    /// Events may not be listed: what keeps a pod is told as far as the pod tells it.
+    /// Events may not be listed: what keeps a pod from beginning is told only as far as the pod says it.
     Unwarned,
 }
 
 impl Absence {
-    /// Why a watch was not begun, if that is all there is to it. Without rights to the kinds that all runs have in common
-    /// nothing can be run, and of what was listed once it is known what there is.
+    /// The absence that an error of a watch means, if the kind need not be waited for. Without rights to the kinds that
+    /// all runs need nothing can be run; and a kind that was listed before is known.
     fn of(what: Watched, was_listed: bool, error: &watcher::Error) -> Option<Self> {
         match what {
             _ if is_unserved(error) => Some(Self::Unserved),
@@ -62,7 +63,7 @@ impl Absence {
         }
     }
 
-    /// For how long it has been so; what is known is told once.
+    /// For how long the absence has lasted; a new one is told, once.
     fn lasts(self, known: &mut Option<(Self, Instant)>, tell: impl FnOnce()) -> Duration {
         let same = known.filter(|(known, _)| *known == self);
         let (_, since) = *known.insert(same.unwrap_or_else(|| {
@@ -90,7 +91,7 @@ impl Absence {
 }
 
 impl Controller {
-    /// Watches everything of a scope for as long as the tasks live.
+    /// Watches all kinds of a scope for as long as the tasks live.
     pub(crate) fn watch(self: &Arc<Self>, scope: &Scope) -> JoinSet<()> {
         let mut tasks = JoinSet::new();
         self.table().watches(scope);
@@ -125,7 +126,7 @@ impl Controller {
         let follow = Arc::clone(self).follow(OfWarnings, scope.clone(), self.all(scope), warnings);
         let (controller, scope) = (Arc::clone(self), scope.clone());
         let follow = async move {
-            // What they are of has to be known before.
+            // The Jobs and pods that Events are about have to be known before.
             while !controller.table().is_complete(scope.as_deref().unwrap_or_default()) {
                 tokio::time::sleep(LISTS).await;
             }
@@ -189,7 +190,7 @@ impl Controller {
                     follows.learn(&mut self.table(), seen).1
                 }
                 Ok(Event::Delete(text)) => {
-                    // What is too heavy is gone, too.
+                    // An object that is too heavy to be read can be gone, too.
                     let gone = follows.read(&text).or_else(|| text.gist());
                     let Some(seen) = gone.and_then(|object| follows.see(object)) else { continue };
                     follows.forget(&mut self.table(), seen)
@@ -210,8 +211,8 @@ impl Controller {
         }
     }
 
-    /// Once everything was listed, everyone may have something to do; after that too, for a list that is read
-    /// again stands for all that was missed.
+    /// Takes the end of a list. Once all kinds were listed, every QuarksJob of the scope may have something to do;
+    /// after that, too, for a list that is read again stands for all that was missed.
     fn listed<K, F: Follows<K>>(
         &self,
         follows: F,
@@ -227,7 +228,7 @@ impl Controller {
         keys
     }
 
-    /// What cannot be listed is not waited for. Nothing is forgotten by that.
+    /// Stops waiting for a kind that cannot be listed. Nothing is forgotten by that.
     fn passed_over<K, F: Follows<K>>(&self, follows: F, scope: &Scope) -> Vec<Key> {
         let mut table = self.table();
         let was_complete = table.is_complete(scope.as_deref().unwrap_or_default());
@@ -237,7 +238,7 @@ impl Controller {
         }
     }
 
-    /// Follows which namespaces are monitored, for as long as it is polled.
+    /// Watches which namespaces are monitored, for as long as it is polled.
     pub(crate) async fn follow_namespaces(self: Arc<Self>, selector: String) {
         let namespaces: Api<Namespace> = Api::all(self.client.clone());
         let config = watching().labels(&selector);

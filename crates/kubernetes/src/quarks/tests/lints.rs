@@ -33,6 +33,14 @@ fn what_is_as_it_should_be_has_no_fault() {
         cleaned["spec"]["output"]["outputMap"]["c"] = json!({file: {"name": "s"}});
         assert_eq!(faults(&cleaned), [""; 0], "{file}");
     }
+    let mut of_one_name = good();
+    of_one_name["spec"]["output"]["outputMap"]["c"] = json!({
+        "plain.json": {"name": "s"},
+        "versions.json": {"name": "s", "versioned": true},
+        "each.json": {"name": "s", "persistencemethod": "fan-out"},
+        "map.json": {"name": "s", "kind": "ConfigMap"},
+    });
+    assert_eq!(faults(&of_one_name), [""; 0], "each has a name of its own");
     let extended = json!({
         "apiVersion": "fissile.cloudfoundry.org/v1alpha1", "kind": "ExtendedJob",
         "metadata": {"generateName": "a-"},
@@ -161,7 +169,7 @@ fn each_fault_has_its_path_and_a_remedy() {
         (
             "/spec/output/outputMap/c",
             "p.json",
-            json!({"name": "s"}),
+            json!({"name": "s", "persistencemethod": "fan-out"}),
             "spec.output.outputMap.c[\"p.json\"]: goes where another file goes",
         ),
         (

@@ -177,6 +177,13 @@ fn what_cannot_be_a_secret_is_said_and_never_shown() {
         (&plain, text("{\"k\": \"\\ud800\"}"), "OutputInvalid", "no string of Unicode"),
         (&fan_out, text("{\"k\": \"planted\"}"), "OutputInvalid", "key \"k\": it is not JSON"),
         (&fan_out, text("{\"k\": true}"), "OutputInvalid", "a boolean"),
+        (&fan_out, text("{\"\": \"{}\"}"), "OutputInvalid", "leaves nothing that can be in a name"),
+        (
+            &fan_out,
+            text("{\"ü_\": \"{}\"}"),
+            "OutputInvalid",
+            "leaves nothing that can be in a name",
+        ),
         (&json!({}), text("{}"), "OutputInvalid", "names no Secret"),
         (
             &json!({"name": "s", "kind": "ConfigMap", "versioned": true}),

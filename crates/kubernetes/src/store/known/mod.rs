@@ -1,4 +1,4 @@
-//! What is known of all records without asking: what a watch brings, and what this process writes and reads.
+//! The known records: what the watches bring, and what this process writes and reads, kept in memory.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
@@ -18,7 +18,7 @@ use super::entry::Entry;
 /// How long the first list may take.
 const FIRST_LIST: Duration = Duration::from_secs(60);
 
-/// What is watched; the saved catalog with the tombstones.
+/// A kind of watched objects; the saved catalog comes with the tombstones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Watched {
     Instances,
@@ -26,15 +26,15 @@ pub(super) enum Watched {
     Tombstones,
 }
 
-/// Everything that is known of records without asking.
+/// All records that are known without asking the API server.
 pub(super) struct KnownRecords {
     table: Mutex<Table>,
     listed: Sender<u8>,
-    /// Who is told of what is new, if anybody is.
+    /// The channel for news, if somebody listens.
     tell: OnceLock<mpsc::UnboundedSender<RecordChange>>,
-    /// The newest version of the saved catalog that was heard of.
+    /// The newest known version of the saved catalog.
     catalog: Sender<u64>,
-    /// The newest that was read, saved or told of here.
+    /// The newest version of the catalog that this process has read, saved or reported.
     catalog_told: AtomicU64,
 }
 
@@ -50,8 +50,8 @@ impl Default for KnownRecords {
     }
 }
 
-/// What is known, by what is watched: a resource and its tombstone may both be there for a while. Beside it the uids
-/// of what was removed of late.
+/// The known entries by watched kind: a resource and its tombstone may both exist for a while. Beside them the uids of
+/// resources that were removed recently.
 #[derive(Default)]
 struct Table {
     kinds: [Kinds; 3],
@@ -60,14 +60,15 @@ struct Table {
 
 struct Removed {
     uid: String,
-    /// After which list.
+    /// The number of the last list before the removal.
     list: u64,
-    /// What is of a later version is there all the same: it was out of sight.
+    /// A resource of a later version than this still exists: it was only without its labels.
     until: u64,
 }
 
 impl Table {
-    /// Removes what is known of an entry, if it is that, and remembers that it is gone, until a version.
+    /// Forgets the known state of an entry, if `is_it` holds for it, and remembers that the resource is gone, up to a
+    /// version.
     fn remove(&mut self, entry: &Entry, until: u64, is_it: impl Fn(&Entry) -> bool) {
         let Self { kinds, removed } = self;
         let Kinds { entries, lists } = &mut kinds[Watched::of(entry) as usize];
@@ -81,7 +82,7 @@ impl Table {
     }
 }
 
-/// From where something is known.
+/// Where an entry comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Source {
     /// A list of everything, by which a watch begins or begins anew.
@@ -90,19 +91,19 @@ pub(super) enum Source {
     Event,
 }
 
-/// How many are remembered that were removed.
+/// How many removed resources are remembered.
 const REMOVED: usize = 100;
 
 #[derive(Default)]
 struct Kinds {
     entries: BTreeMap<Key, Held>,
-    /// Counts the lists of it.
+    /// How many lists of this kind have begun.
     lists: u64,
 }
 
 struct Held {
     entry: Arc<Entry>,
-    /// The list that it was last seen in, or after.
+    /// The number of the list in which, or after which, the entry was last seen.
     list: u64,
 }
 
@@ -111,7 +112,7 @@ impl KnownRecords {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until everything was listed once.
+    /// Waits until all kinds have been listed once.
     pub(super) async fn complete(&self) -> Result<(), StoreError> {
         let mut listed: Receiver<u8> = self.listed.subscribe();
         let all = listed.wait_for(|listed| *listed == 0b111);
@@ -132,7 +133,7 @@ impl KnownRecords {
         held.map(|held| Arc::clone(&held.entry))
     }
 
-    /// Takes in what the watch brings, or what was read before it did, and tells of it if it is new.
+    /// Takes in an entry that the watch brought, or that was read before; reports it if it is new.
     pub(super) fn hear(&self, entry: impl Into<Arc<Entry>>, source: Source) {
         let entry = entry.into();
         let change = RecordChange::of(&entry);
@@ -141,7 +142,7 @@ impl KnownRecords {
         }
     }
 
-    /// Takes in what this process wrote; what is gone is told of, for somebody has to bury it.
+    /// Takes in an entry that this process wrote; one that is gone is reported, because somebody has to bury it.
     pub(super) fn wrote(&self, entry: Entry) {
         let change = RecordChange::of(&entry);
         self.learn(Arc::new(entry));
@@ -150,14 +151,14 @@ impl KnownRecords {
         }
     }
 
-    /// Nobody listens in a process that carries nothing out.
+    /// Reports a change. Nobody listens in a process that carries no operations out.
     fn tell(&self, change: RecordChange) {
         if let Some(tell) = self.tell.get() {
             let _ = tell.send(change);
         }
     }
 
-    /// Begins to tell, of what is known by now too; `None` if somebody listens already.
+    /// Begins to report changes, and all entries that are known by now; `None` if somebody listens already.
     pub(super) fn listen(&self) -> Option<mpsc::UnboundedReceiver<RecordChange>> {
         let (tell, heard) = mpsc::unbounded_channel();
         self.tell.set(tell).ok()?;
@@ -165,14 +166,14 @@ impl KnownRecords {
         Some(heard)
     }
 
-    /// What is known, as the watch would bring it.
+    /// All known entries as changes, as the watch would bring them.
     pub(super) fn changes(&self) -> Vec<RecordChange> {
         let table = self.lock();
         let all = table.kinds.iter().flat_map(|kind| kind.entries.values());
         all.map(|held| RecordChange::of(&held.entry)).collect()
     }
 
-    /// Takes in what was written. What is not newer than what is known changes nothing.
+    /// Takes in an entry without reporting it. One that is not newer than the known one changes nothing.
     pub(super) fn learn(&self, entry: Arc<Entry>) {
         self.take(entry, Source::Event);
     }
@@ -182,8 +183,8 @@ impl KnownRecords {
         let Table { kinds, removed } = &mut *table;
         let kind = &mut kinds[Watched::of(&entry) as usize];
         let list = kind.lists;
-        // What a list has that began after something later was known, or after it was removed, is so all the same:
-        // etcd was put back to what it was before.
+        // An entry of a list counts even if a later version was known, or its removal, before the list began: etcd was
+        // restored to an earlier state.
         let is_past = |seen: u64| source == Source::Event || seen >= list;
         let is_old = |gone: &Removed| entry.version <= gone.until && is_past(gone.list);
         if removed.iter().any(|gone| gone.uid == entry.uid && is_old(gone)) {
@@ -202,17 +203,18 @@ impl KnownRecords {
         }
     }
 
-    /// This process removed it: what the watch has yet to say of it is old.
+    /// Notes that this process removed the resource: later events of the watch about it are outdated.
     pub(super) fn removed(&self, entry: &Entry) {
         self.lock().remove(entry, u64::MAX, |held| held.uid == entry.uid);
     }
 
-    /// It was removed, in this version or an earlier one; a read that began before may bring it once more.
+    /// Notes that the resource is gone, in the version of the entry or an earlier one; a read that began before may
+    /// bring it once more.
     pub(super) fn forget(&self, entry: &Entry) {
         self.lock().remove(entry, u64::MAX, |held| held.version <= entry.version);
     }
 
-    /// The resource of this uid was removed: which record it had cannot be read.
+    /// Notes that the resource with this uid is gone; its record cannot be read.
     pub(super) fn forget_uid(&self, watched: Watched, uid: &str) {
         let mut table = self.lock();
         let mut all = table.kinds[watched as usize].entries.values().map(|held| &held.entry);
@@ -221,7 +223,7 @@ impl KnownRecords {
         }
     }
 
-    /// The same of one that is known by its key: it was removed, in this version or an earlier one.
+    /// Notes that the resource of a key is gone, in this version or an earlier one.
     pub(super) fn forget_version(&self, watched: Watched, key: &Key, version: u64) {
         let mut table = self.lock();
         let held =
@@ -231,8 +233,8 @@ impl KnownRecords {
         }
     }
 
-    /// Takes in all that an instance has in a version: what is not among it, and not newer, is gone, though the
-    /// watch has not said so yet.
+    /// Takes in all records of an instance in a version: known ones that are not among them, and not newer, are gone,
+    /// though the watch has not said so yet.
     pub(super) fn take_list(
         &self,
         instance: &InstanceId,
@@ -255,22 +257,22 @@ impl KnownRecords {
             |entry: &&Arc<Entry>| !listed.contains(&entry.key) && entry.version <= version;
         let gone: Vec<_> =
             of_instance.map(|(_, held)| &held.entry).filter(is_gone).cloned().collect();
-        // What the watch has yet to say of them is old.
+        // Later events of the watch about them are outdated.
         gone.iter().for_each(|entry| table.remove(entry, version, |_| true));
     }
 
-    /// The catalog is there in this version.
+    /// Notes that the saved catalog exists in this version.
     pub(super) fn hear_of_catalog(&self, version: u64) {
         self.catalog
             .send_if_modified(|heard| std::mem::replace(heard, version.max(*heard)) < version);
     }
 
-    /// A catalog was read or saved here, in this version.
+    /// Notes that this process has read or saved the catalog in this version.
     pub(super) fn note_catalog(&self, version: u64) {
         self.catalog_told.fetch_max(version, Ordering::Relaxed);
     }
 
-    /// Resolves when a catalog was heard of that is newer than what is known here.
+    /// Resolves when there is a newer catalog than this process has read or saved.
     pub(super) async fn catalog_changed(&self) {
         let mut heard = self.catalog.subscribe();
         let newer = |version: &u64| *version > self.catalog_told.load(Ordering::Relaxed);
@@ -284,7 +286,7 @@ impl KnownRecords {
         self.lock().kinds[watched as usize].lists += 1;
     }
 
-    /// What the list did not have is gone.
+    /// Ends a list: entries that it did not have are gone.
     pub(super) fn finish(&self, watched: Watched) {
         let mut table = self.lock();
         let Kinds { entries, lists } = &mut table.kinds[watched as usize];
@@ -324,7 +326,7 @@ impl KnownRecords {
         all.filter(|held| held.entry.busy).map(|held| held.entry.key.clone()).collect()
     }
 
-    /// Every plan that a live record has, once.
+    /// The plans of all live records, each once.
     pub(super) fn plans(&self) -> Vec<(ServiceId, PlanId)> {
         let table = self.lock();
         let all = table.kinds.iter().flat_map(|kind| kind.entries.values()).map(|held| &held.entry);
@@ -334,7 +336,8 @@ impl KnownRecords {
     }
 }
 
-/// What is known after a key; of an instance that alone, and nothing else is looked at: there may be many thousands.
+/// The entries after a key; of one instance, if it is given, without looking at others, of which there may be many
+/// thousands.
 fn within<'t>(
     entries: &'t BTreeMap<Key, Held>,
     kind: Records,
@@ -352,7 +355,7 @@ fn within<'t>(
     entries.range((from, Bound::Unbounded)).take_while(move |(key, _)| is_within(key))
 }
 
-/// No key of this kind that an instance has is before it.
+/// A key that is not after any key of this kind and instance.
 fn first_of(instance: &InstanceId, kind: Records) -> Option<Key> {
     // An id is not empty, and no control characters are in it: nothing sorts before a space.
     const FIRST: &str = " ";

@@ -1,4 +1,4 @@
-//! What the API server is answered.
+//! The answers of the webhook to the API server.
 
 use data_encoding::BASE64;
 use serde_json::{Value, json};
@@ -6,15 +6,15 @@ use serde_json::{Value, json};
 use super::review::{API_VERSION, KIND};
 use crate::templates::names::{GROUP, Kind};
 
-/// The code of what cannot be found out now.
+/// The status code where something cannot be found out now.
 pub(super) const UNANSWERED: u16 = 503;
 
-/// What is wrong with a member of an object, in Kubernetes' words.
+/// A fault of a member of an object, in Kubernetes' words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Wrong {
-    /// Where, as in `spec.secret.name`.
+    /// The path of the member, such as `spec.secret.name`.
     pub(super) field: String,
-    /// What, as in `Required value`.
+    /// What is wrong, such as `Required value`.
     pub(super) says: String,
 }
 
@@ -27,24 +27,24 @@ impl Wrong {
         Self::new(field, "Required value")
     }
 
-    /// Of text that has the place first.
+    /// Parses a text that begins with the path.
     pub(super) fn of(text: &str) -> Self {
         let (field, says) = text.split_once(": ").unwrap_or(("", text));
         Self::new(field, says)
     }
 }
 
-/// An answer.
+/// An answer to an AdmissionReview.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Answer {
-    /// Let in, with these changes (RFC 6902), and something that whoever asks is told.
+    /// The request is admitted, with these changes (RFC 6902), and a warning for the user.
     Admitted { patch: Vec<Value>, warning: Option<String> },
-    /// Not let in: a Status.
+    /// The request is refused, with a Status.
     Refused(Value),
 }
 
 impl Answer {
-    /// Let in as it is.
+    /// Admits the request as it is.
     pub(super) fn as_it_is() -> Self {
         Self::patched(Vec::new())
     }
@@ -57,7 +57,7 @@ impl Answer {
         Self::Admitted { patch: Vec::new(), warning: Some(warning) }
     }
 
-    /// Refused as the original refuses it.
+    /// Refuses an object with OpenShift's messages.
     pub(super) fn invalid(kind: Kind, name: &str, wrongs: &[Wrong]) -> Self {
         let words = |wrong: &Wrong| format!("{}: {}", wrong.field, wrong.says);
         let all: Vec<String> = wrongs.iter().map(words).collect();
@@ -78,14 +78,14 @@ impl Answer {
         }))
     }
 
-    /// Refused because the question makes no sense.
+    /// Refuses an AdmissionReview that makes no sense.
     pub(super) fn senseless(why: &str) -> Self {
         Self::Refused(json!({
             "status": "Failure", "code": 400, "reason": "BadRequest", "message": why,
         }))
     }
 
-    /// Refused because something cannot be found out now.
+    /// Refuses because something cannot be found out now.
     pub(super) fn unanswered(why: &str) -> Self {
         tracing::warn!(why, "who ordered an instance could not be verified");
         Self::Refused(json!({
@@ -94,7 +94,7 @@ impl Answer {
         }))
     }
 
-    /// As the API server reads it.
+    /// The response as the API server reads it.
     pub(super) fn document(&self, uid: &str) -> Value {
         let mut response = json!({"uid": uid, "allowed": matches!(self, Self::Admitted { .. })});
         match self {

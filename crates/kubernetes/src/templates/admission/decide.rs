@@ -1,4 +1,4 @@
-//! The decision, but for what only the API server knows.
+//! The decision about an AdmissionReview, as far as it needs no call of the API server.
 
 use jiff::Timestamp;
 use ring::hmac;
@@ -9,36 +9,36 @@ use super::{Changes, instance, validate};
 use crate::access::Identity;
 use crate::templates::names::{GROUP, Kind};
 
-/// What decisions are made with.
+/// The context in which requests are decided.
 pub(super) struct AdmissionContext<'a> {
-    /// What is sealed with.
+    /// The sealing key.
     pub(super) seal: &'a hmac::Key,
     /// The API server's time.
     pub(super) now: Timestamp,
-    /// The end of a name, if one has to be generated.
+    /// The end of a generated name, if one is needed.
     pub(super) suffix: &'a str,
-    /// Who may change what was ordered.
+    /// Who may change the spec of an instance.
     pub(super) changes: Changes,
 }
 
-/// The right to say whom an instance is made for.
+/// The right to name another requester of an instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Assign {
     pub(super) namespace: String,
     pub(super) name: String,
 }
 
-/// What it comes to.
+/// The result of a decision.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Judged {
-    /// Nothing has to be asked.
+    /// The answer is certain.
     Answered(Answer),
-    /// It depends on a right of somebody.
+    /// The answer depends on whether a user has a right.
     Depends { who: Identity, on: Assign, allowed: Answer, refused: Answer },
 }
 
-/// Decides. What it does not know of is let in as it is: it would be in everybody's way where a rule of the webhook
-/// has too much.
+/// Decides about an AdmissionReview. Requests for other kinds are admitted as they are: they would be hindered if the
+/// webhook's rules covered too much.
 pub(super) fn judge(review: &Review, means: &AdmissionContext<'_>) -> Judged {
     let mut kinds = Kind::ALL.into_iter().filter(|_| review.group == GROUP);
     let Some(kind) = kinds.find(|kind| review.kind == kind.name()) else {
@@ -56,11 +56,11 @@ pub(super) fn judge(review: &Review, means: &AdmissionContext<'_>) -> Judged {
         return Judged::Answered(Answer::as_it_is());
     }
     if (kind, operation) == (Kind::Template, "UPDATE") {
-        // As in the original: what has become wrong is said when it is used.
+        // As in OpenShift: a template that has become wrong is refused when it is used.
         return Judged::Answered(Answer::as_it_is());
     }
     if let Some(NotRead { why, stays }) = review.unread {
-        // It was let in before; nothing is made of it, and its finalizer has to come off.
+        // The instance was admitted before; nothing is made of it, and its finalizer has to be removable.
         return Judged::Answered(match stays && kind == Kind::TemplateInstance {
             true => Answer::as_it_is(),
             false => Answer::senseless(&format!("the {} {why}", kind.name())),

@@ -1,4 +1,4 @@
-//! Whom a spec names, beside who asks.
+//! Compares the requester that a spec names with the user who makes the request.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,9 +6,9 @@ use serde_json::Value;
 
 use crate::access::Identity;
 
-/// Whether a requester says no more than a username that is known, or nothing at all: the rest is filled in. People
-/// write `requester: {username: me}` by hand, and know neither their uid nor all of their groups. Taken by the letter
-/// it would be somebody with none of their groups, whom nobody means.
+/// Whether a requester names no more than the known username, or nothing at all: the rest is filled in. People write
+/// `requester: {username: me}` by hand, and know neither their uid nor all of their groups. Taken literally it would be
+/// a user with none of their groups, whom nobody means.
 pub(super) fn is_left_open(requester: &Value, username: Option<&str>) -> bool {
     let Some(members) = requester.as_object() else { return requester.is_null() };
     let is_said = |value: &Value| match value {
@@ -24,11 +24,11 @@ pub(super) fn is_left_open(requester: &Value, username: Option<&str>) -> bool {
         if member == "username" && Some(name.as_str()) == username)
 }
 
-/// The group that the API server adds to whoever is impersonated.
+/// The group that the API server adds to every impersonated user.
 const AUTHENTICATED: &str = "system:authenticated";
 
-/// The members in which somebody is another, as `spec.requester` has them; of another username only that. To be named
-/// without [`AUTHENTICATED`] is to be the same: whoever is acted for has it.
+/// The members in which two identities differ, as `spec.requester` names them; of another username only that. A missing
+/// [`AUTHENTICATED`] is no difference: every impersonated user gets it.
 pub(super) fn differences(named: &Identity, who: &Identity) -> Vec<&'static str> {
     if named.user != who.user {
         return vec!["username"];
@@ -46,18 +46,19 @@ pub(super) fn differences(named: &Identity, who: &Identity) -> Vec<&'static str>
     differ.into_iter().filter_map(|(member, differs)| differs.then_some(member)).collect()
 }
 
-/// What an API server adds to `extra`, from 1.30 on: which credential was shown. The next one is another, and whoever shows
-/// it the same. What else it adds, of the pod of an account, may be what somebody is let in by.
+/// The key of `extra` by which the API server, from Kubernetes 1.30 on, tells which credential was shown. The same user
+/// may show another one next time. What else it adds, such as the pod of a service account, may be what rights depend
+/// on.
 const CREDENTIAL: &str = "authentication.kubernetes.io/credential-id";
 
-/// What is said of somebody in `extra` that is not of a credential.
+/// The entries of a user's `extra` that do not depend on the credential.
 fn lasting(of: &Identity) -> BTreeMap<String, Vec<String>> {
     let said = of.extra.iter().filter(|(key, values)| !values.is_empty() && *key != CREDENTIAL);
     said.map(|(key, values)| (key.clone(), values.clone())).collect()
 }
 
-/// Whether somebody is named of whom whoever asks is no less. To whoever is impersonated the API server adds groups
-/// that everybody has, and older ones know no uid of them.
+/// Whether the user who asks has everything that the named identity has. The API server adds groups that everybody has
+/// to an impersonated user, and older ones do not know the uid.
 pub(super) fn is_had(named: &Identity, who: &Identity) -> bool {
     named.user == who.user
         && (who.uid.is_empty() || named.uid == who.uid)

@@ -1,5 +1,6 @@
-//! TemplateInstances: who makes one is who it is made for, unless they may `assign`; and what was ordered stays so, but
-//! for changes that the broker has verified, and those of the requester's own where they are let in.
+//! Decisions about TemplateInstances: the requester is the user who makes one, unless they may `assign`; and a spec
+//! stays unchanged, except for changes that the broker has verified, and those of the requester's own where they are
+//! admitted.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -13,13 +14,13 @@ use crate::templates::names::{Kind, VERIFIED};
 use crate::templates::requester::Requester;
 use crate::templates::verified::{self, Word};
 
-/// How much of `generateName` comes to be in a name, as the API server has it: 63 less the end of it.
+/// How many characters of `generateName` are in a generated name, as in the API server: 63 less its random end.
 const GENERATED_FROM: usize = 58;
 
-/// One that is to be made.
+/// Decides about an instance that is to be made.
 ///
-/// A seal has the name in it, so where `generateName` is to be one it is generated here: the API server takes it
-/// from the patch. What the broker has verified is let in as it is, from whoever it names.
+/// A seal covers the name, so where there is only `generateName` the name is generated here: the API server takes it
+/// from the patch. An instance that the broker has verified is admitted as it is, from the requester whom it names.
 pub(super) fn create(review: &Review, means: &AdmissionContext<'_>) -> Judged {
     let mut patch = Vec::new();
     let metadata = &review.object["metadata"];
@@ -60,7 +61,7 @@ pub(super) fn create(review: &Review, means: &AdmissionContext<'_>) -> Judged {
         spec["requester"] = named.spec();
         patch.push(add("/spec/requester", &spec["requester"]));
     }
-    // Nothing comes of a dry run: there is nothing to seal.
+    // A dry run makes nothing: there is nothing to seal.
     let seal = (!review.dry_run).then(|| {
         verified::seal(Word::Webhook, &review.namespace, &name, &spec, moment, means.seal)
     });
@@ -79,14 +80,14 @@ pub(super) fn create(review: &Review, means: &AdmissionContext<'_>) -> Judged {
     depends(review, name, allowed, refused)
 }
 
-/// One that is to be changed. What is verified of it stays; those who may `assign`, and the requester where
-/// [`Changes::ByRequester`] holds, may change what is ordered, and it is verified anew, as of the moment in which the
-/// instance was made. What the broker has verified is let in as it is, from whoever it names.
+/// Decides about an instance that is to be changed. Its verification stays; those who may `assign`, and the requester
+/// where [`Changes::ByRequester`] holds, may change the spec, and it is verified anew, for the moment in which the
+/// instance was made. A change that the broker has verified is admitted as it is, from the requester whom it names.
 pub(super) fn update(review: &Review, means: &AdmissionContext<'_>) -> Judged {
     let (metadata, old_metadata) = (&review.object["metadata"], &review.old["metadata"]);
     let name = old_metadata["name"].as_str().unwrap_or_default().to_owned();
     let (mut spec, old) = (review.object["spec"].clone(), &review.old["spec"]);
-    // Somebody applies what they once wrote.
+    // The user may apply again what they once wrote.
     let username = old["requester"]["username"].as_str();
     if spec.is_object()
         && old["requester"].is_object()
@@ -97,7 +98,7 @@ pub(super) fn update(review: &Review, means: &AdmissionContext<'_>) -> Judged {
     let verified = old_metadata["annotations"][VERIFIED].as_str();
     if verified::same(&spec, old) {
         let mut patch = annotate(metadata, verified);
-        // What is not written as it was could be another number, beyond 2⁵³.
+        // A number beyond 2⁵³ that is written in another way could be another one.
         if review.object["spec"] != *old {
             patch.push(add("/spec", old));
         }
@@ -143,13 +144,14 @@ pub(super) fn update(review: &Review, means: &AdmissionContext<'_>) -> Judged {
     depends(review, name, allowed, refused)
 }
 
-/// What the API server will count it as once it is changed.
+/// The generation that the API server will count for the change.
 fn next_generation(review: &Review) -> i64 {
     review.old["metadata"]["generation"].as_i64().unwrap_or_default().saturating_add(1)
 }
 
-/// Whether the broker has verified what is made, or changed, and who asks is who it names. A seal can be read: somebody
-/// else who brings one back would have done again, in another's name, what that one ordered once.
+/// Whether the broker has verified what is made, or changed, and the user who asks is the requester whom it names. A
+/// seal can be read: somebody else who brings it back would repeat, in the requester's name, an order that the
+/// requester made once.
 fn is_ordered(
     review: &Review,
     name: &str,
@@ -162,7 +164,7 @@ fn is_ordered(
         && Requester::of(&spec["requester"]).is_ok_and(|named| is_had(&named.identity, &review.who))
 }
 
-/// Whether it is a change of the template, or of the Secret of the parameters, by whom the instance is made for.
+/// Whether a change touches only the template or the Secret of the parameters, and is made by the instance's requester.
 fn is_requesters_own(review: &Review, spec: &Value) -> bool {
     let rest = |spec: &Value| {
         let mut rest = spec.clone();
@@ -187,7 +189,7 @@ fn invalid(name: &str, wrongs: &[Wrong]) -> Judged {
     Judged::Answered(Answer::invalid(Kind::TemplateInstance, name, wrongs))
 }
 
-/// What makes the annotation this, or takes it away; whatever is there now.
+/// The patch that sets the annotation to a value, or removes it, whatever it is now.
 fn annotate(metadata: &Value, value: Option<&str>) -> Vec<Value> {
     let annotations = &metadata["annotations"];
     let is = annotations.get(VERIFIED);

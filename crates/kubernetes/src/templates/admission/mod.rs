@@ -1,16 +1,17 @@
-//! The admission webhook of templates, where their kinds are definitions of ours: a resource does not say who made
-//! it, so whoever makes a TemplateInstance is written into it, and sealed ([`super::verified`]).
+//! The admission webhook of templates, for clusters where their kinds are our CustomResourceDefinitions: a resource
+//! does not say who made it, so the webhook writes the user who makes a TemplateInstance into it, sealed
+//! ([`super::verified`]).
 //!
 //! ```text
 //! API server ── AdmissionReview ──▶ read ──▶ judge ──▶ refused; or let in, with a patch: requester and seal
 //!                                              └──▶ may they `assign`? (SubjectAccessReview) ──▶ one of the two
 //! ```
 //!
-//! The API server does not say that it is the API server. Whoever reaches the port can have anything sealed for
-//! anybody. It gains them nothing as long as every write of a TemplateInstance comes through here: what they wrote
-//! into the annotation is replaced when an instance is made, and put back when one is changed, and a write of the
-//! status changes no annotation. The broker's seal stays where whoever it names brings it, for nobody can have one made.
-//! So there must be no way around the webhook where instances are made by the controller: no namespace that is left out,
+//! The API server does not authenticate itself. Whoever reaches the port can have anything sealed for anybody. It gains
+//! them nothing as long as every write of a TemplateInstance comes through here: what they wrote into the annotation is
+//! replaced when an instance is made, and put back when one is changed, and a write of the status changes no
+//! annotation. The broker's seal stays where the requester whom it names brings it, for nobody else can obtain one. So
+//! there must be no way around the webhook where instances are made by the controller: no namespace that is left out,
 //! no selector of objects, no condition, no `failurePolicy: Ignore`.
 
 mod answer;
@@ -41,29 +42,30 @@ use crate::own::OwnError;
 use crate::server_time::ServerTime;
 use osb::weight::weigh;
 
-/// No AdmissionReview is longer, in bytes: the API server takes objects of 3 MiB, and of a change it sends the object
-/// as it was too.
+/// How many bytes an AdmissionReview has at most: the API server takes objects of 3 MiB, and for a change it sends the
+/// former object, too.
 pub const LARGEST: usize = 6 * 1024 * 1024;
 
-/// What those that are read at once take together, in KiB; with what is made of them it is some three times that.
+/// How many KiB the reviews that are parsed at once may take together; with what is derived from them it is some three
+/// times that.
 const READ_AT_ONCE: u32 = 24 << 10;
-/// What the API server makes the ends of names of: no vowels, and nothing that looks like another.
+/// The characters of the random ends of names, as in the API server: no vowels, and nothing that looks like another.
 const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
-/// How long the end of a generated name is, as the API server has it.
+/// The length of the random end of a generated name, as in the API server.
 const SUFFIX: usize = 5;
 
-/// Whose changes of what was ordered are let in, beside those of the broker, and of whoever may `assign`.
+/// Whose changes of a spec are admitted, beside those of the broker, and of users who may `assign`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Changes {
-    /// Nobody's: as in the original, a spec does not change.
+    /// Nobody's: as in OpenShift, a spec does not change.
     #[default]
     Refused,
-    /// The requester's own: of the template, and of the Secret of the parameters. Where the controller carries changes
-    /// out.
+    /// The requester's own changes of the template, and of the Secret of the parameters. For controllers that carry
+    /// changes out.
     ByRequester,
 }
 
-/// Answers AdmissionReviews. Any number of replicas may, whether they lead or not: nothing is kept.
+/// The webhook: answers AdmissionReviews. Any number of replicas may run, whether they lead or not: it keeps no state.
 pub struct Admission {
     seal: hmac::Key,
     reviews: Reviews,
@@ -73,12 +75,12 @@ pub struct Admission {
     answers: Mutex<Answers>,
 }
 
-/// How many were answered, and how.
+/// How many AdmissionReviews were answered, by the kind of answer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Answers {
-    /// Let in.
+    /// Admitted.
     pub admitted: u64,
-    /// Refused for what they are.
+    /// Refused for their content.
     pub refused: u64,
     /// Refused because the API server could not be asked.
     pub unanswered: u64,
@@ -96,7 +98,8 @@ impl Answers {
 }
 
 impl Admission {
-    /// Seals with the key of the controller of this namespace and name. Needs `create` on `subjectaccessreviews`.
+    /// Opens the webhook, which seals with the key of the controller of this namespace and name. Needs `create` on
+    /// `subjectaccessreviews`.
     ///
     /// # Errors
     /// If the Secret of the key cannot be read or made.
@@ -119,17 +122,17 @@ impl Admission {
         })
     }
 
-    /// The AdmissionReview that answers one, both as JSON. Refusals are answers.
+    /// Answers an AdmissionReview, both as JSON. A refusal is an answer, too.
     ///
     /// # Errors
-    /// If it is no AdmissionReview of `admission.k8s.io/v1`.
+    /// If the body is no AdmissionReview of `admission.k8s.io/v1`.
     pub async fn answer(&self, body: &[u8]) -> Result<Value, Malformed> {
         let (uid, judged) = {
             let weight = u32::try_from(weigh(body) >> 10).unwrap_or(u32::MAX);
             let _permit = self.reading.acquire_many(weight.clamp(1, READ_AT_ONCE)).await;
             match Review::read(body) {
                 Ok(review) => (review.uid.clone(), self.judged(&review)),
-                // Whose question it is can be told: who asked is told why.
+                // The uid of the review can be read, so the answer says why.
                 Err(malformed) => match uid_of(body) {
                     Some(uid) => (uid, Judged::Answered(Answer::senseless(&malformed.to_string()))),
                     None => return Err(malformed),
@@ -151,7 +154,7 @@ impl Admission {
         Ok(answer.document(&uid))
     }
 
-    /// How many were answered since the start.
+    /// The counts of answers since the start.
     pub fn answers(&self) -> Answers {
         *self.count()
     }
@@ -185,11 +188,11 @@ impl Admission {
     }
 }
 
-/// The end of a name that is generated.
+/// A random end of a generated name.
 fn suffix() -> Option<String> {
     let mut random = [0; 64];
     SystemRandom::new().fill(&mut random).ok()?;
-    // Each letter as often as the others.
+    // All letters are equally likely.
     let fair = random.into_iter().map(usize::from).filter(|it| *it < 256 / 27 * 27);
     let letters = fair.filter_map(|it| LETTERS.get(it % LETTERS.len()));
     let suffix: String = letters.take(SUFFIX).map(|it| char::from(*it)).collect();

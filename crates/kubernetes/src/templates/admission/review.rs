@@ -1,4 +1,4 @@
-//! An AdmissionReview, as far as anything here depends on it (Kubernetes, "Dynamic Admission Control").
+//! Parses AdmissionReviews, as far as the webhook needs them (Kubernetes, "Dynamic Admission Control").
 
 use std::collections::BTreeMap;
 
@@ -10,35 +10,35 @@ use crate::access::Identity;
 use crate::deep::{Unread, part};
 use crate::templates::names::GROUP;
 
-/// The only version that is taken: `admissionReviewVersions: [v1]`.
+/// The only accepted version: `admissionReviewVersions: [v1]`.
 pub(super) const API_VERSION: &str = "admission.k8s.io/v1";
 pub(super) const KIND: &str = "AdmissionReview";
 
-/// What was sent is no AdmissionReview that can be answered.
+/// The error for a body that is no AdmissionReview which can be answered.
 #[derive(Debug, thiserror::Error)]
 #[error("this has to be an AdmissionReview of {API_VERSION}, with a request: {0}")]
 pub struct Malformed(String);
 
-/// What is asked.
+/// The request of an AdmissionReview.
 #[derive(Debug)]
 pub(super) struct Review {
-    /// Of the question; the answer has it too.
+    /// The uid of the request, which the answer repeats.
     pub(super) uid: String,
     pub(super) group: String,
     pub(super) kind: String,
-    /// Empty: the object itself.
+    /// Empty for the object itself.
     pub(super) sub_resource: String,
     pub(super) operation: String,
     pub(super) namespace: String,
-    /// Who asks for it: whoever is impersonated, where somebody is.
+    /// The user who makes the request; an impersonated one, if there is one.
     pub(super) who: Identity,
-    /// As it is to be. Null where nothing depends on it, and where it is not read.
+    /// The object as it is to be. Null where nothing depends on it, and where it cannot be read.
     pub(super) object: Value,
-    /// As it is; null if it is new, and where the object is.
+    /// The present object; null if it is new, and where `object` is.
     pub(super) old: Value,
-    /// Why the objects are not read, if they are not.
+    /// Why the objects could not be read, if so.
     pub(super) unread: Option<NotRead>,
-    /// Nothing comes of it.
+    /// Whether the request is a dry run.
     pub(super) dry_run: bool,
 }
 
@@ -74,15 +74,15 @@ impl Review {
     }
 }
 
-/// Why objects are not read.
+/// Why objects could not be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct NotRead {
     pub(super) why: Unread,
-    /// The spec stays as it is, to the letter.
+    /// Whether the spec stays as it is, to the letter.
     pub(super) stays: bool,
 }
 
-/// The uid of a question that cannot be read as a whole.
+/// The uid of an AdmissionReview that cannot be read as a whole.
 pub(super) fn uid_of(body: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
     struct Envelope {
@@ -121,8 +121,8 @@ struct Request<'a> {
 }
 
 impl Request<'_> {
-    /// The object, the one before, and why they are not read. Nothing depends on those of other kinds and requests:
-    /// what cannot be read of them is in nobody's way.
+    /// The object, the former one, and why they could not be read. Those of other kinds and requests are not read:
+    /// nothing depends on them.
     fn objects(&self) -> (Value, Value, Option<NotRead>) {
         let is_ours =
             self.kind.group == GROUP && self.sub_resource.as_ref().is_none_or(String::is_empty);
@@ -140,7 +140,7 @@ impl Request<'_> {
     }
 }
 
-/// What is read of an object that is not read.
+/// The part of an object that is compared where the object cannot be read.
 #[derive(Default, Deserialize)]
 struct Sketch<'a> {
     #[serde(borrow)]

@@ -1,5 +1,5 @@
-//! What the original refuses of an object that is made, whoever makes it. What the definitions say too is said here
-//! in the original's words, for the API server asks here first.
+//! The validation that OpenShift applies to every new object, whoever makes it. Some of it is also in the
+//! CustomResourceDefinitions; it is checked here in OpenShift's words, because the API server calls the webhook first.
 
 use serde_json::Value;
 use template::{Fault, Template};
@@ -8,15 +8,15 @@ use super::answer::Wrong;
 use crate::syntax::{is_label, is_subdomain};
 use crate::templates::values::whole;
 
-/// How much of what is wrong is shown, in characters.
+/// How many characters of a wrong value are shown.
 const SHOWN: usize = 120;
 
-/// Of a Template.
+/// The faults of a Template.
 pub(super) fn template(object: &Value) -> Vec<Wrong> {
     faults(object.clone(), "")
 }
 
-/// Of the spec of a TemplateInstance, but for who is named.
+/// The faults of the spec of a TemplateInstance, without its requester.
 pub(super) fn spec(spec: &Value) -> Vec<Wrong> {
     let mut wrongs = match &spec["template"] {
         Value::Null => vec![Wrong::required("spec.template")],
@@ -29,7 +29,7 @@ pub(super) fn spec(spec: &Value) -> Vec<Wrong> {
     wrongs
 }
 
-/// Of a BrokerTemplateInstance.
+/// The faults of a BrokerTemplateInstance.
 pub(super) fn broker_instance(object: &Value) -> Vec<Wrong> {
     let spec = &object["spec"];
     let mut wrongs =
@@ -51,7 +51,7 @@ pub(super) fn broker_instance(object: &Value) -> Vec<Wrong> {
     wrongs
 }
 
-/// All faults of a template at this place, the names of its parameters among them.
+/// All faults of a template at this path, including the names of its parameters.
 fn faults(document: Value, place: &str) -> Vec<Wrong> {
     let parameters = document["parameters"].as_array().into_iter().flatten().enumerate();
     let mut wrongs: Vec<Wrong> = parameters
@@ -64,7 +64,7 @@ fn faults(document: Value, place: &str) -> Vec<Wrong> {
                     let detail = "has to match ^[a-zA-Z0-9_]+$";
                     Some(invalid(&field, &parameter["name"], detail))
                 }
-                // What is no text is a fault of the template.
+                // A name that is no text is a fault of the template.
                 _ => None,
             }
         })
@@ -80,7 +80,7 @@ fn faults(document: Value, place: &str) -> Vec<Wrong> {
     wrongs
 }
 
-/// Of an ObjectReference of a kind.
+/// The faults of an ObjectReference, which has to be of this kind.
 fn reference(place: &str, reference: &Value, kind: &str) -> Vec<Wrong> {
     let mut wrongs = Vec::new();
     let field = |member: &str| format!("{place}.{member}");
@@ -123,7 +123,7 @@ fn is_of_a_name(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
 }
 
-/// In either case, as the original takes them.
+/// Whether a text is a UUID, in capital or small letters, as OpenShift accepts them.
 fn is_uuid(text: &str) -> bool {
     let parts: Vec<&str> = text.split('-').collect();
     parts.iter().map(|part| part.len()).eq([8, 4, 4, 4, 12])

@@ -1,5 +1,6 @@
-//! Instances that are claimed and of which nothing is recorded: those of the broker of OpenShift, which kept no more than
-//! the claim and what it names; and those whose record was lost. They are recorded when a platform first names one.
+//! Adopts service instances that have a claim (BrokerTemplateInstance) and no record: those of OpenShift's broker,
+//! which kept only the claim and what it names; and those whose record was lost. They are recorded when a platform
+//! first names one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,86 +26,88 @@ use crate::calls::find;
 use crate::templates::names::VERIFIED;
 use crate::templates::verified;
 
-/// When to come again where it is not known now.
+/// The `Retry-After` of an answer that something is not known now.
 const AGAIN: Duration = Duration::from_secs(2);
 
-/// What a platform asks for when it names an instance.
+/// What a platform wants when it names a service instance.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Aim {
-    /// To see how it stands.
+    /// To see the state of the instance.
     #[default]
     See,
-    /// To bind it or to change it.
+    /// To bind or to change the instance.
     Use,
-    /// To have it, maybe again.
+    /// To order the instance, perhaps again.
     Order,
-    /// To unbind something from it.
+    /// To remove a binding of the instance.
     Unbind,
-    /// To be rid of it.
+    /// To remove the instance.
     Remove,
 }
 
-/// What a platform says of an instance that it names.
+/// What a request says about the service instance that it names.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Asked {
     pub(super) aim: Aim,
-    /// What it is of.
+    /// The service and the plan of the instance.
     pub(super) sold: Option<(ServiceId, PlanId)>,
-    /// Of an order: the namespace, the organization and the space.
+    /// For an order: the namespace, the organization and the space.
     pub(super) place: Option<[String; 3]>,
 }
 
 impl Asked {
-    /// Of an instance that is bound or changed.
+    /// For a request to bind or to change an instance.
     pub(super) fn used(sold: Option<(ServiceId, PlanId)>) -> Self {
         Self { aim: Aim::Use, sold, place: None }
     }
 
-    /// Of what it is.
+    /// For a request that names service and plan.
     pub(super) fn of(aim: Aim, service: &ServiceId, plan: &PlanId) -> Self {
         Self { aim, sold: Some((service.clone(), plan.clone())), place: None }
     }
 }
 
-/// What becomes of an instance that was ordered elsewhere.
+/// What happens to a service instance that was ordered elsewhere.
 #[derive(Debug, PartialEq, Eq)]
 enum Taken {
-    /// It is recorded: made, or failed and why.
+    /// The instance is recorded as made, or as failed with the reason.
     Recorded(Result<(), String>),
-    /// It is still being made.
+    /// The instance is still being made.
     GoesOn(Option<String>),
-    /// It stays unknown.
+    /// The instance stays unknown.
     Unknown,
 }
 
-/// `stands`: `None` where its TemplateInstance was never made, or was removed.
+/// Decides what happens to a claimed instance. `stands`: the state of its TemplateInstance; `None` where that was never
+/// made, or was removed.
 fn taken(stands: Option<Stands>, aim: Aim) -> Taken {
     match (stands, aim) {
         (Some(Stands::Failed(why)), _) => Taken::Recorded(Err(why)),
         (Some(Stands::Ready), _)
         | (Some(Stands::GoesOn(_)), Aim::Remove)
         | (None, Aim::Remove | Aim::Unbind) => Taken::Recorded(Ok(())),
-        // Whoever carries the order out makes what there is not, and waits for what there is.
+        // The order makes what is missing, and waits for what exists.
         (_, Aim::Order) | (None, Aim::See | Aim::Use) => Taken::Unknown,
         (Some(Stands::GoesOn(words)), Aim::See | Aim::Use | Aim::Unbind) => Taken::GoesOn(words),
     }
 }
 
-/// Whether a binding is noted in a claim, and no more than that is known of it.
+/// Whether a binding without a record is noted in a claim.
 enum Noted {
     No,
-    /// It is, and something is being done to its instance.
+    /// The binding is noted, and an operation on its instance is running.
     Busy,
-    /// It is: the order of its instance, and the claim.
+    /// The binding is noted; with the order of its instance, and the claim.
     Idle(Box<(Ordered, Claim)>),
 }
 
 impl Front {
-    /// Records an instance that is claimed and that nothing is recorded of, for somebody who may do with it what is
-    /// asked. One that nobody has claimed stays unknown.
+    /// Records a service instance that has a claim and no record, for a requester who may do with it what is asked. An
+    /// instance without a claim stays unknown.
     ///
     /// # Errors
-    /// If the requester may not, if whether it is claimed is not known now, and if it is still being made, or removed.
+    /// If the requester may not, if it is not known now whether there is a claim, and if the instance is still being
+    /// made, or removed.
     pub(super) async fn adopt(
         &self,
         call: &Call,
@@ -124,7 +127,7 @@ impl Front {
         }
     }
 
-    /// The same; of one that is still being made how far it is.
+    /// Like [`Front::adopt`]; for an instance that is still being made, or removed, returns its progress.
     pub(super) async fn going_on(
         &self,
         call: &Call,
@@ -139,7 +142,7 @@ impl Front {
         let Some(claim) = claim.filter(|claim| self.broker.takes(claim)) else { return Ok(None) };
         self.may_adopt(call, &claim, &asked).await?;
         match (claim.is_going(), asked.aim) {
-            // Whoever wants to be rid of it waits until it is gone.
+            // A removal waits until the instance is gone.
             (false, _) | (true, Aim::Remove) => {}
             (true, Aim::Order) => return Ok(None),
             (true, _) => return Ok(Some("it is being removed".to_owned())),
@@ -166,7 +169,7 @@ impl Front {
         Ok(None)
     }
 
-    /// Before anything is recorded for somebody.
+    /// Checks the requester's rights before anything is recorded for them.
     async fn may_adopt(&self, call: &Call, claim: &Claim, asked: &Asked) -> Result<(), Error> {
         let requester = identity::requester(call.originating_identity.as_ref())?;
         let namespace = claim.namespace().to_owned();
@@ -184,8 +187,8 @@ impl Front {
         self.rights.check(&requester, of_group(verb, "templateinstances", namespace, name)).await
     }
 
-    /// Records a binding whose id the claim of its instance has: one that is to be removed, or, with what it was given,
-    /// one that is asked for again. That is read in the name of whoever asks.
+    /// Records a binding that is noted in the claim of its instance: one that is to be removed, or one that is
+    /// requested again, with its credentials, which are read in the requester's name.
     pub(super) async fn adopt_binding(
         &self,
         call: &Call,
@@ -203,7 +206,7 @@ impl Front {
         };
         let made = match request {
             Some(_) => Ok(self.given(call, &claim).await?),
-            // Whoever asks for it again, after all, has it bound anew.
+            // If the binding is requested again after all, it is made anew.
             None => Err("it was bound elsewhere, and what it was given is not known".to_owned()),
         };
         let ordered = Ordered {
@@ -214,7 +217,7 @@ impl Front {
         self.engine.adopt(&key, ordered, made).await.map(drop).map_err(unknown)
     }
 
-    /// A binding that is noted in the claim of its instance, and of which nothing is recorded: as it is now.
+    /// A binding that is noted in the claim of its instance and has no record, with what is exposed now.
     pub(super) async fn noted_binding(
         &self,
         call: &Call,
@@ -254,8 +257,8 @@ impl Front {
         Ok(Made { binding: Some(binding), ..Made::default() })
     }
 
-    /// Whether there is a record, or what is left of one. An order is not asked for: where there is one after all it is
-    /// not written over.
+    /// Whether there is a record of an instance or binding, or what is left of one. For an order the store is not read:
+    /// if there is a record after all, it is not overwritten.
     pub(super) async fn is_recorded(&self, key: &Key, aim: Aim) -> Result<bool, Error> {
         let store = self.engine.store();
         let known = store.glance(key).await.map_err(unknown)?;
@@ -264,19 +267,19 @@ impl Front {
     }
 }
 
-/// The id of an order is that of another.
+/// The error for an order whose id is taken by an instance in another namespace.
 pub(super) fn elsewhere() -> Error {
     Error::new(ErrorKind::Conflict, "the id is taken by an instance in another namespace")
 }
 
 impl TemplateBroker {
-    /// Whether an instance that is claimed is one to look after.
+    /// Whether the instance of a claim is in a namespace that this broker serves.
     fn takes(&self, claim: &Claim) -> bool {
         let is_watched = |namespace: &str| self.watched.iter().any(|it| it == namespace);
         self.watched.is_empty() || is_watched(claim.namespace())
     }
 
-    /// The TemplateInstance of a claim, if it is there.
+    /// The TemplateInstance of a claim, if it exists.
     async fn of_claim(&self, claim: &Claim) -> Result<Option<DynamicObject>, Failure> {
         let name = claim.name();
         let found = find(self.instances(&self.client, claim.namespace()).get(name)).await;
@@ -284,17 +287,17 @@ impl TemplateBroker {
         Ok(found.filter(|found| claim.owns(&found.metadata)))
     }
 
-    /// Whether another Manciple has verified an instance: it is let be.
+    /// Whether another Manciple has verified an instance: it is left alone.
     fn is_anothers(&self, instance: &DynamicObject) -> bool {
         let said = instance.annotations().get(VERIFIED);
         said.is_some_and(|said| verified::is_with_another_key(said, &self.seal))
     }
 
-    /// The service and the plan that an instance is of: by the copy of its template, and by what the platform calls them,
-    /// if it says so and that can be. Of one that was removed nothing else is known.
+    /// The service and the plan of an instance: by the copy of its template, and by the ids that the platform gives, if
+    /// these fit. Of a removed instance nothing else is known.
     ///
     /// # Errors
-    /// If what is to be removed is of another service.
+    /// If the instance to be removed is of another service.
     fn sold(
         &self,
         instance: Option<&DynamicObject>,
@@ -319,7 +322,7 @@ impl TemplateBroker {
                 return Err(Error::bad_request(words));
             }
             Some(found) => Some(found),
-            // The platform knows it by the id that whoever claimed it gave it.
+            // The platform knows the service by the id that the broker which made the claim gave it.
             None if claim.is_ours() => known.last(),
             None => known.first(),
         };
@@ -329,7 +332,7 @@ impl TemplateBroker {
         Ok(found.and_then(id))
     }
 
-    /// What was ordered, of what is claimed.
+    /// The order of a claimed instance.
     async fn ordered(&self, claim: &Claim, asked: &Asked, of: Ordered) -> Result<Ordered, Failure> {
         let context = json!({"platform": "kubernetes", "namespace": claim.namespace()});
         let place = asked.place.clone().map(|[_, organization, space]| (organization, space));
@@ -343,7 +346,7 @@ impl TemplateBroker {
         })
     }
 
-    /// The parameters that a claim's Secret has; what is no text is not one.
+    /// The parameters in a claim's Secret; entries that are not UTF-8 are left out.
     async fn parameters(&self, claim: &Claim) -> Result<Object, Failure> {
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), claim.namespace());
         let what = format!("Secret {}", claim.secret());

@@ -1,19 +1,19 @@
-//! What may be asked of an update, beyond what holds for every broker.
+//! Checks of update requests, beyond those that hold for every broker.
 
 use engine::record::Ordered;
 use osb::{Error, ErrorKind, MaintenanceInfo, Object, UpdateRequest, Work};
 use serde_json::{Value, json};
 
-/// How many parameters that are wrong are told.
+/// How many wrong parameters an error names.
 const MOST: usize = 20;
-/// How much of the name of each, in characters: a request can have long ones.
+/// How many characters of each parameter's name an error has: a request can have long ones.
 const SHOWN: usize = 100;
 
-/// An instance stays where it is. A context that does not say where is completed: it takes the place of the one
-/// before, by which it is known whose the instance is.
+/// Checks that an update leaves the instance in its namespace. A context that does not name the namespace is completed:
+/// it replaces the previous one, by which it is known whose the instance is.
 ///
 /// # Errors
-/// If the context says otherwise.
+/// If the context names another platform or namespace.
 pub(super) fn stay(request: &mut UpdateRequest, namespace: &str) -> Result<(), Error> {
     let Some(context) = request.context.take() else { return Ok(()) };
     let mut context = context.into_inner();
@@ -28,19 +28,19 @@ pub(super) fn stay(request: &mut UpdateRequest, namespace: &str) -> Result<(), E
     Ok(())
 }
 
-/// Whose parameters they are to be.
+/// The template against which parameters are checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ParameterSource {
     /// The template that the instance has, and keeps.
     Instance,
-    /// The newer revision that is asked for.
+    /// The newer revision of the template that is requested.
     Newer,
 }
 
-/// Whether parameters are a template's, and texts.
+/// Checks that all parameters are declared by a template, and are strings.
 ///
 /// # Errors
-/// Of all that are not, the first [`MOST`] by their paths; no value is told.
+/// If some are not: names the first [`MOST`] of them by their paths, without values.
 pub(super) fn fit(of: ParameterSource, template: &Value, parameters: &Object) -> Result<(), Error> {
     let declared = || template["parameters"].as_array().into_iter().flatten();
     let wrong = |(name, value): (&String, &Value)| {
@@ -63,7 +63,7 @@ pub(super) fn fit(of: ParameterSource, template: &Value, parameters: &Object) ->
     }
 }
 
-/// The revision that a request asks for, if it is not the one that was asked for before.
+/// The revision that a request asks for, if it is not the present one.
 pub(super) fn revision<'r>(
     ordered: &Ordered,
     request: &'r UpdateRequest,
@@ -71,7 +71,8 @@ pub(super) fn revision<'r>(
     newly(request.maintenance_info.as_ref(), ordered.maintenance_info.as_ref())
 }
 
-/// The same of work: what the engine hands on is the revision of before, where none is asked for.
+/// The revision that a piece of work asks for, if it is not the present one: where a request names none, the engine
+/// passes on the present one.
 pub(super) fn revision_of(work: &Work) -> Option<&MaintenanceInfo> {
     let before = work.previous_values.as_ref().and_then(|it| it.maintenance_info.as_ref());
     newly(work.maintenance_info.as_ref(), before)

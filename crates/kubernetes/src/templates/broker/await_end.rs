@@ -1,4 +1,4 @@
-//! What becomes of a TemplateInstance that was ordered, or changed: its controller says so.
+//! Waits for the end of an order or a change: the controller of the TemplateInstance reports it in the status.
 
 use std::time::Duration;
 
@@ -13,35 +13,35 @@ use super::{TemplateBroker, transient};
 use crate::calls::{Again, watching};
 use crate::templates::resource::{TIMEOUT, ready_timeout};
 
-/// How much later than its controller gives an instance up that is noticed here.
+/// How much later than the controller the broker gives an instance up.
 const LATE: Duration = Duration::from_secs(120);
 
-/// What is waited for.
+/// The TemplateInstance that is waited for.
 pub(super) struct Awaited<'a> {
     pub(super) namespace: &'a str,
     pub(super) name: &'a str,
-    /// Of the spec that was written: what is said of one before it says nothing.
+    /// The generation of the spec that was written: a status of an earlier one says nothing.
     pub(super) generation: i64,
     pub(super) timeout: Duration,
 }
 
-/// How long the end of an instance is waited for.
+/// How long the broker waits for an instance.
 pub(super) fn timeout(instance: &DynamicObject) -> Duration {
     let said = ready_timeout(&json!(instance.metadata.annotations), &instance.data["spec"]);
-    // One that says what is no period fails at once.
+    // An instance whose annotation is no duration fails at once.
     said.unwrap_or(TIMEOUT).saturating_add(LATE)
 }
 
-/// How an instance stands.
+/// The state of a TemplateInstance.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Stands {
-    /// Nothing is said of it yet, or that it goes on.
+    /// The status says nothing yet, or that the work goes on.
     GoesOn(Option<String>),
     Ready,
     Failed(String),
 }
 
-/// How the spec of a generation stands, and nothing of one before it.
+/// The state of the spec of a generation; a status of an earlier generation is ignored.
 pub(super) fn stands(object: &DynamicObject, generation: i64) -> Stands {
     let status = &object.data["status"];
     if status["observedGeneration"].as_i64().unwrap_or_default() < generation {
@@ -57,7 +57,7 @@ pub(super) fn stands(object: &DynamicObject, generation: i64) -> Stands {
 }
 
 impl TemplateBroker {
-    /// Waits until it is ready, or has failed.
+    /// Waits until the instance is ready, or has failed.
     pub(super) async fn await_end(
         &self,
         of: &Awaited<'_>,
@@ -105,14 +105,15 @@ impl TemplateBroker {
     }
 }
 
-/// The message of a condition that is there.
+/// The message of a condition, if it has one.
 pub(super) fn condition(object: &DynamicObject, kind: &str) -> Option<String> {
     let conditions = object.data["status"]["conditions"].as_array()?;
     let condition = conditions.iter().find(|it| it["type"] == kind)?;
     condition["message"].as_str().filter(|text| !text.is_empty()).map(str::to_owned)
 }
 
-/// How a removal gets on; `first` is the instance before it began. What the condition said then is of its making.
+/// A description of a removal's progress. `first` is the instance before the removal began: what its condition said
+/// then is about its making.
 pub(super) fn removal(there: &DynamicObject, first: &DynamicObject) -> String {
     let of_its_making = match first.metadata.deletion_timestamp {
         None => condition(first, "Ready"),
@@ -124,13 +125,13 @@ pub(super) fn removal(there: &DynamicObject, first: &DynamicObject) -> String {
     trouble.unwrap_or_else(|| "its objects are being removed".to_owned())
 }
 
-/// Whether a condition that is there has this reason.
+/// Whether an instance has a condition with this reason.
 fn has_reason(object: &DynamicObject, kind: &str, reason: &str) -> bool {
     let conditions = object.data["status"]["conditions"].as_array();
     conditions.is_some_and(|all| all.iter().any(|it| it["type"] == kind && it["reason"] == reason))
 }
 
-/// The message of a condition that holds.
+/// The message of a condition that is `True`.
 fn holds(object: &DynamicObject, kind: &str) -> Option<String> {
     let conditions = object.data["status"]["conditions"].as_array()?;
     let condition = conditions.iter().find(|it| it["type"] == kind && it["status"] == "True")?;

@@ -1,4 +1,4 @@
-//! A binding is what the objects of an instance expose; it changes none of them.
+//! Bindings: the credentials are the values that the objects of an instance expose; binding changes no object.
 
 use kube::Client;
 use osb::{BindingBody, Failure, FailureKind, Output, Work};
@@ -14,7 +14,7 @@ use crate::templates::resource::Key;
 use crate::templates::status::Made;
 
 impl TemplateBroker {
-    /// Reads what is exposed, in the requester's name, and notes who is bound.
+    /// Binds: reads the exposed values, in the requester's name, and notes the binding in the claim.
     pub(super) async fn expose(&self, work: Work) -> Result<Output, Failure> {
         let (name, requester) = (name(&work), requester(&work)?);
         let missing = || {
@@ -32,7 +32,7 @@ impl TemplateBroker {
         Ok(Output { binding: Some(binding), ..Output::default() })
     }
 
-    /// What the objects of a claimed instance expose, to whoever the client is of.
+    /// The values that the objects of a claimed instance expose, read in the name of whoever the client acts for.
     pub(super) async fn credentials(
         &self,
         client: &Client,
@@ -54,7 +54,7 @@ impl TemplateBroker {
         Ok(credentials.into_iter().map(|(key, value)| (key, json!(value))).collect())
     }
 
-    /// Notes that somebody is not bound any longer.
+    /// Unbinds: removes the binding from the claim.
     pub(super) async fn forget(&self, work: Work) -> Result<Output, Failure> {
         if let Some(binding) = &work.binding_id {
             self.note(&name(&work), binding.as_str(), false).await?;
@@ -72,7 +72,7 @@ fn unbound(why: Unexposed) -> Failure {
     }
 }
 
-/// A binding that cannot be had changes nothing: there is nothing to be removed again, as there would be after a 500.
+/// The failure of a binding, which has made nothing: the platform has nothing to clean up, as it would after a 500.
 fn nothing_was_made(failure: Failure) -> Failure {
     match failure.kind {
         FailureKind::Failed => Failure { kind: FailureKind::Invalid, ..failure },

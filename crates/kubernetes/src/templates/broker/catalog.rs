@@ -1,4 +1,4 @@
-//! What is offered: each template as a service with one plan, as the original offers it.
+//! The catalog: each template is a service with one plan, as in OpenShift.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -13,7 +13,7 @@ use template::Template;
 use super::stock::OfferedTemplate;
 use super::strict::StatusCodes;
 
-/// Annotations of a template that its service bears as metadata, and under which names.
+/// The annotations of a template that become metadata of its service, and the names of the metadata.
 const METADATA: [(&[&str], &str); 6] = [
     (&["openshift.io/display-name"], "displayName"),
     (&["iconClass"], "console.openshift.io/iconClass"),
@@ -31,14 +31,14 @@ const METADATA: [(&[&str], &str); 6] = [
     ),
     (&["openshift.io/support-url", "template.openshift.io/support-url"], "supportUrl"),
 ];
-/// That a plan's schema says nothing of what instances of earlier revisions take.
+/// The plan extension which says that the schema does not hold for instances of earlier revisions.
 const CHECKS_UPDATES: &str = "manciple_checks_updates";
 const BINDABLE: &str = "template.openshift.io/bindable";
 
-/// The catalog of these, in this order, and what cannot be offered, each with why.
+/// The catalog of templates, in this order, and those that cannot be offered, each with the reason.
 ///
-/// Of two with one name, which the specification forbids, the first bears it; the other is offered as NAME.NAMESPACE,
-/// with its id behind that where something else is named so.
+/// The specification forbids two services with one name: the first template bears it; the other is offered as
+/// NAME.NAMESPACE, with its id appended where that name is taken, too.
 pub(super) fn catalog<'t>(
     all: impl IntoIterator<Item = &'t OfferedTemplate>,
     codes: StatusCodes,
@@ -65,7 +65,7 @@ pub(super) fn catalog<'t>(
         }
     }
     for mut service in second {
-        // A name that is made gives way to none that is written.
+        // No generated name displaces a given one.
         if services.contains_key(&service.name) {
             service.name = format!("{}.{}", service.name, service.id.as_str());
         }
@@ -74,7 +74,7 @@ pub(super) fn catalog<'t>(
     (Catalog { services: services.into_values().collect() }, refused)
 }
 
-/// What is not served is not offered: the original changes and shows no instances.
+/// Removes from a service what OpenShift's broker does not serve: it neither changes nor shows instances.
 fn without_changes(service: &mut Service) {
     service.instances_retrievable = Some(false);
     service.bindings_retrievable = Some(false);
@@ -88,10 +88,10 @@ fn without_changes(service: &mut Service) {
     }
 }
 
-/// What a template is offered as, under these ids.
+/// The service of a template, with these ids.
 ///
 /// # Errors
-/// Why it cannot be.
+/// If the template cannot be offered; with the reason.
 pub(super) fn service(
     id: &str,
     plan: &str,
@@ -143,7 +143,7 @@ fn of_template(
     }
 }
 
-/// The one plan of a template: its parameters, and in which order a form asks for them.
+/// The plan of a template: the schema of its parameters, and the order in which a form asks for them.
 fn plan_of(id: PlanId, revision: &MaintenanceInfo, template: &Template) -> Plan {
     let order: Vec<&str> = template.parameters.iter().map(|it| it.name.as_str()).collect();
     let schemas = Schemas {
@@ -175,12 +175,12 @@ fn plan_of(id: PlanId, revision: &MaintenanceInfo, template: &Template) -> Plan 
         schemas: Some(schemas),
         maximum_polling_duration: None,
         maintenance_info: Some(revision.clone()),
-        // By the template that the instance has.
+        // Updates are checked by the template that the instance has.
         extensions: Map::from_iter([(CHECKS_UPDATES.to_owned(), json!(true))]),
     }
 }
 
-/// What may be changed: some of the parameters. What is left out stays as it is, so that none is required.
+/// The schema of an update: parameters that are left out stay as they are, so none is required.
 fn of_change(mut schema: Value) -> Value {
     if let Some(members) = schema.as_object_mut() {
         members.remove("required");

@@ -1,12 +1,13 @@
-//! An instance is changed: other parameters, or a newer revision of its template.
+//! Changes a service instance: other parameters, or a newer revision of its template.
 //!
 //! ```text
 //! a Secret with the parameters ──▶ spec and seal of the TemplateInstance, in one write ──▶ awaited
 //!   ──▶ the claim names the Secret ──▶ Secrets before it are removed
 //! ```
 //!
-//! The Secret bears the name of the operation: a spec that names it is what the operation has written, in this attempt
-//! or in one before, whatever has become of the template since. Whoever asks is the requester from then on.
+//! The Secret's name is derived from the operation: a spec that names it is what the operation has written, in this
+//! attempt or in an earlier one, whatever has happened to the template since. The user who changes the instance is its
+//! requester from then on.
 
 use std::collections::BTreeSet;
 
@@ -26,11 +27,11 @@ use crate::templates::record::Values;
 use crate::templates::requester::Requester;
 use crate::templates::verified;
 
-/// How often an instance that others write is tried.
+/// How often the write of an instance is tried that others write at the same time.
 const ROUNDS: usize = 5;
 
 impl TemplateBroker {
-    /// Changes an instance in the requester's name, and waits for what becomes of it.
+    /// Changes an instance in the requester's name, and waits for the result.
     pub(super) async fn change(&self, work: Work) -> Result<Output, Failure> {
         let (name, requester) = (name(&work), requester(&work)?);
         let claim = self.claimed(&name).await?.ok_or_else(|| {
@@ -47,7 +48,7 @@ impl TemplateBroker {
             timeout: await_end::timeout(&written),
         };
         self.await_end(&ended, &work.progress).await.map_err(|failure| Failure {
-            // What is wrong with it can be put right by the next.
+            // The next update can repair it.
             update_repeatable: Some(true),
             ..failure
         })?;
@@ -56,7 +57,7 @@ impl TemplateBroker {
         Ok(Output::default())
     }
 
-    /// Writes what is to be, unless it was written. The instance as it is then.
+    /// Writes the change, unless it was written already; returns the instance after that.
     async fn write_change(
         &self,
         work: &Work,
@@ -93,7 +94,7 @@ impl TemplateBroker {
     }
 }
 
-/// There is nothing to be changed.
+/// The failure for an instance that is gone and cannot be changed.
 fn is_gone(why: String) -> Failure {
     let gone = Failure::failed(why);
     Failure { instance_usable: Some(false), update_repeatable: Some(false), ..gone }
@@ -109,7 +110,7 @@ fn unchanged(failure: Failure) -> Failure {
     }
 }
 
-/// The template that an instance is to have: the one that it has, or, if a revision of it is asked for, that one.
+/// The template for the change: the one that the instance has, or the revision that is asked for.
 fn template<'t>(
     instance: &'t DynamicObject,
     asked: Option<&MaintenanceInfo>,
@@ -129,7 +130,7 @@ fn template<'t>(
     }
 }
 
-/// The instance as it is to be. What else it has stays; that of another version is not overwritten.
+/// The changed instance. Its other members stay, and a newer version is not overwritten.
 fn changed(
     instance: &DynamicObject,
     template: &Value,
@@ -142,7 +143,7 @@ fn changed(
     let spec = json!({
         "template": template, "secret": {"name": secret}, "requester": requester.spec(),
     });
-    // Of the moment in which it was made: what was verified of another of its name says nothing of it.
+    // Sealed for the moment of creation: the seal is not valid for another instance of the same name.
     let made_at = metadata.creation_timestamp.as_ref().map(|time| time.0).unwrap_or_default();
     let (namespace, name) = (text(&metadata.namespace), text(&metadata.name));
     let moment = (made_at, metadata.generation.unwrap_or_default() + 1);

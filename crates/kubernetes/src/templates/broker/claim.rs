@@ -1,4 +1,5 @@
-//! BrokerTemplateInstances: what was ordered through the broker, and who is bound to it, as the original keeps it.
+//! Claims (BrokerTemplateInstances): which instances were ordered through the broker, and their bindings, kept as in
+//! OpenShift.
 
 use std::collections::HashSet;
 use std::sync::PoisonError;
@@ -22,23 +23,23 @@ use crate::calls::{Again, CallError, call, find, in_background, watching};
 use crate::names::MANAGED_BY;
 use crate::templates::names::{GROUP, Kind, VERSION};
 
-/// How often a claim that others write is tried.
+/// How often the write of a claim is tried that others write at the same time.
 const ROUNDS: usize = 5;
-/// The pause before claims are looked at again, where that failed.
+/// The pause before claims are checked again, where that failed.
 const AGAIN: Duration = Duration::from_secs(10);
 
-/// What an instance of the broker has claimed.
+/// The claim of a service instance: a BrokerTemplateInstance.
 pub(super) struct Claim {
     object: DynamicObject,
 }
 
 impl Claim {
-    /// The namespace that it is in.
+    /// The namespace of the TemplateInstance.
     pub(super) fn namespace(&self) -> &str {
         self.object.data["spec"]["templateInstance"]["namespace"].as_str().unwrap_or_default()
     }
 
-    /// The reference by which what is made for it goes with it.
+    /// The owner reference by which objects made for the claim are removed with it.
     pub(super) fn owner(&self) -> Value {
         json!({
             "apiVersion": format!("{GROUP}/{VERSION}"),
@@ -48,40 +49,40 @@ impl Claim {
         })
     }
 
-    /// The id of the instance.
+    /// The name of the claim: the id of the service instance.
     pub(super) fn name(&self) -> &str {
         self.object.metadata.name.as_deref().unwrap_or_default()
     }
 
-    /// The Secret of the parameters that are in force.
+    /// The Secret with the parameters that are in force.
     pub(super) fn secret(&self) -> &str {
         self.object.data["spec"]["secret"]["name"].as_str().unwrap_or_default()
     }
 
-    /// Whether a Manciple has made it, and not the broker of OpenShift.
+    /// Whether a Manciple has made the claim, and not OpenShift's broker.
     pub(super) fn is_ours(&self) -> bool {
         self.object.labels().get(MANAGED_BY.0).is_some_and(|it| it == MANAGED_BY.1)
     }
 
-    /// Whether it is being removed.
+    /// Whether the claim is being deleted.
     pub(super) fn is_going(&self) -> bool {
         self.object.metadata.deletion_timestamp.is_some()
     }
 
-    /// Whether a binding is noted in it. The ids are UUIDs, in either case.
+    /// Whether a binding is noted in the claim. The ids are UUIDs, in capital or small letters.
     pub(super) fn binds(&self, binding: &str) -> bool {
         let mut ids = self.object.data["spec"]["bindingIDs"].as_array().into_iter().flatten();
         ids.any(|id| id.as_str().is_some_and(|id| id.eq_ignore_ascii_case(binding)))
     }
 
-    /// Whether an object was made for it.
+    /// Whether the claim owns an object.
     pub(super) fn owns(&self, object: &ObjectMeta) -> bool {
         let uid = self.object.metadata.uid.as_deref();
         let mut owners = object.owner_references.iter().flatten();
         uid.is_some_and(|uid| owners.any(|owner| owner.uid == uid))
     }
 
-    /// What exists already has to be of the same order.
+    /// Checks that an object which exists already belongs to the claim's order.
     pub(super) fn check(&self, what: &str, object: &ObjectMeta) -> Result<(), Failure> {
         let name = object.name.as_deref().unwrap_or_default();
         match self.owns(object) {
@@ -98,7 +99,7 @@ impl TemplateBroker {
         Api::all_with(self.client.clone(), &Kind::BrokerTemplateInstance.resource())
     }
 
-    /// The claim of an instance; made, if it is not there.
+    /// The claim of an instance; it is made, if it does not exist.
     pub(super) async fn claim(&self, name: &str, namespace: &str) -> Result<Claim, Failure> {
         let of = |kind: &str| json!({"kind": kind, "namespace": namespace, "name": name});
         let claim: DynamicObject = serde_json::from_value(json!({
@@ -132,8 +133,8 @@ impl TemplateBroker {
         Ok(found.map(|object| Claim { object }))
     }
 
-    /// Removes a claim; what it owns goes with it. The name may be that of the next order of the same id by now: whoever
-    /// comes late removes nothing.
+    /// Removes a claim, with the objects that it owns. By now the name may be that of a later order of the same id,
+    /// which is not removed.
     pub(super) async fn unclaim(&self, claim: &Claim) -> Result<(), CallError> {
         let params = in_background(claim.object.uid(), None);
         match call(self.claims().delete(&claim.object.name_any(), &params)).await {
@@ -142,7 +143,7 @@ impl TemplateBroker {
         }
     }
 
-    /// Notes who is bound, or is not any longer.
+    /// Adds a binding to a claim, or removes it.
     pub(super) async fn note(&self, name: &str, binding: &str, bound: bool) -> Result<(), Failure> {
         self.amend(name, |spec| {
             let ids = spec["bindingIDs"].as_array().cloned().unwrap_or_default();
@@ -156,15 +157,15 @@ impl TemplateBroker {
         .await
     }
 
-    /// Notes which Secret has the parameters that are in force.
+    /// Notes in a claim which Secret has the parameters that are in force.
     pub(super) async fn note_secret(&self, name: &str, secret: &str) -> Result<(), Failure> {
         self.amend(name, |_| json!({"secret": {"name": secret}})).await
     }
 
-    /// Changes members of a claim's spec to what they are to be, given what is there.
+    /// Changes members of a claim's spec, given the present one.
     async fn amend(&self, name: &str, change: impl Fn(&Value) -> Value) -> Result<(), Failure> {
         for _ in 0..ROUNDS {
-            // Without it there is nothing to note.
+            // Without a claim there is nothing to note.
             let Some(Claim { object }) = self.claimed(name).await? else { return Ok(()) };
             let spec = &object.data["spec"];
             let change = change(spec);
@@ -184,7 +185,7 @@ impl TemplateBroker {
         Err(transient("BrokerTemplateInstance: many write it at once"))
     }
 
-    /// Removes the claims of namespaces that are gone, for ever, while it leads.
+    /// Removes the claims of namespaces that are gone, for ever, while the engine leads.
     pub(super) async fn keep_claims(&self, engine: Engine) {
         let namespaces: Api<PartialObjectMeta<Namespace>> = Api::all(self.client.clone());
         let events = watcher(namespaces, watching()).backoff(Again::default());
@@ -216,7 +217,7 @@ impl TemplateBroker {
         }
     }
 
-    /// Says which namespaces are configured and not there: it may be a slip of the pen.
+    /// Logs configured namespaces that do not exist: they may be typing errors.
     fn say_unknown(&self, there: &HashSet<String>) {
         for (member, names) in
             [("namespaces", &self.offered), ("instance_namespaces", &self.watched)]
@@ -259,7 +260,7 @@ impl TemplateBroker {
     }
 }
 
-/// Whether a document is already what a merge patch (RFC 7386) makes of it.
+/// Whether a merge patch (RFC 7386) would leave a document unchanged.
 fn has(document: &Value, patch: &Value) -> bool {
     match patch {
         Value::Object(members) => members.iter().all(|(name, value)| has(&document[name], value)),

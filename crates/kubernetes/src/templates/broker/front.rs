@@ -1,5 +1,5 @@
-//! What is asked before the engine is: who asks, whether the ids are what the original's resources can bear, and
-//! whether the requester may.
+//! The checks before the engine: who the requester is, whether the ids can be used in OpenShift's resources, and
+//! whether the requester has the rights.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +25,7 @@ use crate::calls::{CallError, find};
 use crate::syntax::is_label;
 use crate::templates::requester::Requester;
 
-/// The engine of templates, behind what is asked before it.
+/// The template broker's engine, behind these checks.
 pub(super) struct Front {
     pub(super) engine: Engine,
     pub(super) broker: TemplateBroker,
@@ -37,8 +37,8 @@ impl Front {
         Self { rights: Rights::new(broker.client.clone()), engine, broker }
     }
 
-    /// What was ordered of an instance that there is; of any other the engine says what there is to say. What is not
-    /// known of here is asked for: it may be that somebody else has just ordered it.
+    /// The order of an instance that exists; `None` for any other, which the engine answers. An instance that is not
+    /// known here is read from the store: another process may have just ordered it.
     pub(super) async fn ordered(&self, instance: &InstanceId) -> Result<Option<Ordered>, Error> {
         let (store, key) = (self.engine.store(), Key::Instance(instance.clone()));
         let unknown = |error| {
@@ -59,7 +59,7 @@ impl Front {
         Ok(namespace.filter(|namespace| !namespace.is_empty()))
     }
 
-    /// How an instance stands, to those who may get it.
+    /// Checks that the requester may see the state of an instance: they need the right to get it.
     async fn may_see(&self, call: &Call, instance: &InstanceId) -> Result<(), Error> {
         let requester = identity::requester(call.originating_identity.as_ref())?;
         let Some(namespace) = self.namespace(instance).await? else { return Ok(()) };
@@ -70,8 +70,8 @@ impl Front {
         self.rights.check(&requester, of_group("get", "templateinstances", namespace, name)).await
     }
 
-    /// What is confidential of an instance, to those who may read Secrets there now: what was read for one may not be
-    /// told another.
+    /// Checks that the requester may see the credentials of an instance: they need the right to read Secrets there now,
+    /// because credentials that were read for one user may not be shown to another.
     async fn may_read(&self, call: &Call, instance: &InstanceId) -> Result<(), Error> {
         self.may_see(call, instance).await?;
         let requester = identity::requester(call.originating_identity.as_ref())?;
@@ -80,14 +80,15 @@ impl Front {
         self.rights.check_now(&requester, reading_of_secret(namespace, name)).await
     }
 
-    /// The template of a service, for those who may get it.
+    /// Checks that the requester may use the template of a service: they need the right to get it.
     async fn may_use(&self, requester: &Requester, service: &ServiceId) -> Result<(), Error> {
         let Some(template) = self.broker.templates.get(service.as_str()) else { return Ok(()) };
         let (namespace, name) = (template.namespace.clone(), template.name.clone());
         self.rights.check(requester, of_group("get", "templates", namespace, name)).await
     }
 
-    /// Changes an instance where it is, for those who may change it and make a Secret of its parameters.
+    /// Checks that the requester may change an instance: they need the rights to change it and to make a Secret for its
+    /// parameters. Keeps the instance in its namespace.
     async fn may_change(
         &self,
         call: &Call,
@@ -116,7 +117,7 @@ impl Front {
         }
     }
 
-    /// Whether the revision that is asked for takes the parameters; of one that is not there the engine says so.
+    /// Checks the parameters against the requested revision; if that does not exist, the engine says so.
     fn newer_takes(&self, asked: &MaintenanceInfo, request: &UpdateRequest) -> Result<(), Error> {
         let newer = self.broker.templates.get(request.service_id.as_str());
         let newer = newer.filter(|newer| newer.revision.version == asked.version);
@@ -128,8 +129,8 @@ impl Front {
         }
     }
 
-    /// Whether the template that an instance has takes the parameters that are to be changed. Those of a revision
-    /// before, which it knows no more, are passed over later.
+    /// Checks the changed parameters against the template that the instance has. Kept parameters of an earlier revision
+    /// that it does not declare any more are ignored later.
     async fn takes(
         &self,
         requester: &Requester,
@@ -141,7 +142,7 @@ impl Front {
         let client = requester.client(&self.broker.client, namespace);
         let found = find(self.broker.instances(&client, namespace).get(instance.as_str())).await;
         let found = found.map_err(|error| {
-            // The right was there a moment ago.
+            // The requester had the right a moment ago.
             if let CallError::Forbidden(_) = error {
                 let words =
                     format!("{:?} may not get the templateinstance", requester.identity.user);
@@ -160,8 +161,8 @@ impl Front {
         }
     }
 
-    /// Removes it, or a binding of it, for those who may delete it. Where its namespace is gone so are all rights in
-    /// it: nobody needs one then.
+    /// Checks that the requester may remove an instance, or a binding of it: they need the right to delete it. If its
+    /// namespace is gone, so are all rights in it: nobody needs one then.
     async fn may_remove(&self, call: &Call, instance: &InstanceId) -> Result<(), Error> {
         let requester = identity::requester(call.originating_identity.as_ref())?;
         let Some(namespace) = self.namespace(instance).await? else { return Ok(()) };
@@ -175,7 +176,7 @@ impl Front {
     }
 }
 
-/// What was ordered of an instance that there is.
+/// The order of a stored instance, if the instance exists.
 fn ordered(stored: &Stored) -> Option<Ordered> {
     Some(stored.record.ordered.clone()).filter(|_| stored.record.is_live())
 }
@@ -184,7 +185,7 @@ fn namespace_of(ordered: &Ordered) -> &str {
     life::namespace(ordered.context.expose())
 }
 
-/// What was ordered elsewhere is still being made.
+/// The answer for an instance that was ordered elsewhere and is still being made.
 fn in_progress(words: String) -> LastOperation {
     LastOperation {
         state: OperationState::InProgress,
@@ -195,7 +196,7 @@ fn in_progress(words: String) -> LastOperation {
     }
 }
 
-/// Ids become names and `bindingIDs`.
+/// Checks that an id is a UUID: ids become names and `bindingIDs`.
 fn uuid(member: &str, id: &str) -> Result<(), Error> {
     match is_uuid(id) {
         true => Ok(()),
@@ -206,7 +207,7 @@ fn uuid(member: &str, id: &str) -> Result<(), Error> {
 /// The namespace that an order's context names.
 ///
 /// # Errors
-/// 400, if it is not of Kubernetes, or names none.
+/// 400, if the platform is not Kubernetes, or there is no valid namespace.
 fn place(context: Option<&Object>) -> Result<&str, Error> {
     let of = |member: &str| {
         context.and_then(|context| context.get(member)?.as_str()).unwrap_or_default()
@@ -313,7 +314,7 @@ impl Backend for Front {
         self.adopt(call, instance, Asked::used(sold)).await?;
         self.may_read(call, instance).await?;
         self.adopt_binding(call, (instance, binding), Some(&request)).await?;
-        // The original took them in either case; of those that it noted that stays so.
+        // OpenShift's broker took binding ids in capital letters, too; those that it noted are still taken.
         let key = Key::Binding(instance.clone(), binding.clone());
         if !is_uuid(binding.as_str()) && !self.is_recorded(&key, Aim::Use).await? {
             uuid("binding_id", binding.as_str())?;
@@ -343,7 +344,7 @@ impl Backend for Front {
     ) -> Result<BindingView, Error> {
         self.adopt(call, instance, Asked::default()).await?;
         self.may_read(call, instance).await?;
-        // A binding that has outlived its instance is nobody's to read: whose it was is not known any more.
+        // A binding that has outlived its instance is shown to nobody: whose it was is not known any more.
         if self.namespace(instance).await?.is_none() {
             return Err(Error::not_found("there is no such service instance"));
         }

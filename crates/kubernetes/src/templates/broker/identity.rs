@@ -1,4 +1,4 @@
-//! Who orders: the identity that a platform sends with each request, which here is mandatory.
+//! The requester: the originating identity that a platform sends with each request, which is mandatory here.
 
 use std::collections::BTreeMap;
 
@@ -8,14 +8,14 @@ use serde_json::Value;
 use crate::access::Identity;
 use crate::templates::requester::Requester;
 
-/// The platform whose identities these are.
+/// The only platform whose identities are accepted.
 const PLATFORM: &str = "kubernetes";
 
-/// The requester that an identity names. Members may begin with capital letters: Go's decoder does not mind, and
-/// the original's own client sends them so.
+/// The requester that an identity names. Members may begin with capital letters: Go's decoder accepts them, and
+/// OpenShift's own client sends them so.
 ///
 /// # Errors
-/// 400, in the original's words, if there is none, or it is none of Kubernetes.
+/// 400, in the words of OpenShift's broker, if there is no identity, or none of Kubernetes.
 pub(super) fn requester(identity: Option<&OriginatingIdentity>) -> Result<Requester, Error> {
     let wrong = |why: &str| {
         Error::bad_request(format!(
@@ -28,7 +28,7 @@ pub(super) fn requester(identity: Option<&OriginatingIdentity>) -> Result<Reques
     }
     let value = identity.value.expose();
     for name in ["username", "uid", "groups", "extra"] {
-        // Of two spellings others may take the one that is not taken here.
+        // Another reader might take the spelling that is ignored here.
         if value.keys().filter(|key| key.eq_ignore_ascii_case(name)).count() > 1 {
             return Err(wrong(&format!("{name} is there more than once")));
         }

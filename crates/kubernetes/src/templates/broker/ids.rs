@@ -3,14 +3,14 @@
 use ring::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY};
 use serde_json::Value;
 
-/// What a service's id is made of.
+/// How the id of a service is made.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Ids {
-    /// The uid of its template, which is the plan's id too: as in the original. A template that is made anew is
+    /// From the uid of its template, which is the plan's id, too, as in OpenShift. A template that is made anew is
     /// another service.
     #[default]
     Uid,
-    /// What its template says in an annotation, or else its namespace and name. The plan has an id of its own. A
+    /// From an annotation of its template, or else the template's namespace and name. The plan has an id of its own. A
     /// template that is made anew, or on another cluster, is the same service.
     Name,
 }
@@ -22,10 +22,10 @@ pub(super) const SERVICE_ID: &str = "template.manciple.dev/service-id";
 const SPACE: Uuid = Uuid([
     0x5c, 0x9f, 0xc0, 0xe7, 0x28, 0x56, 0x44, 0x5f, 0x80, 0x0b, 0x4c, 0x25, 0x2e, 0x5a, 0x2c, 0xe6,
 ]);
-/// The plan of a template, in the name space of its service.
+/// The name of a template's plan, in the name space of its service.
 const PLAN: &str = "default";
 
-/// What ids are made of.
+/// The parts of a template's metadata from which ids are made.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Named<'t> {
     pub(super) uid: &'t str,
@@ -36,7 +36,7 @@ pub(super) struct Named<'t> {
 }
 
 impl<'t> Named<'t> {
-    /// What the metadata of a template says.
+    /// Reads the metadata of a template.
     pub(super) fn of(metadata: &'t Value) -> Self {
         let text = |value: &'t Value| value.as_str().unwrap_or_default();
         Self {
@@ -49,7 +49,7 @@ impl<'t> Named<'t> {
 }
 
 impl Ids {
-    /// The id of a template's service. An annotation that is no UUID says nothing.
+    /// The id of a template's service. An annotation that is no UUID is ignored.
     pub(super) fn service(self, of: Named<'_>) -> String {
         let Self::Name = self else { return of.uid.to_owned() };
         match of.annotation.and_then(Uuid::read) {
@@ -58,7 +58,7 @@ impl Ids {
         }
     }
 
-    /// The id of the plan of a service of [`Self::service`].
+    /// The id of the plan of a service with an id from [`Self::service`].
     pub(super) fn plan(self, service: &str) -> String {
         match (self, Uuid::read(service)) {
             (Self::Name, Some(service)) => service.named(PLAN).to_string(),
@@ -83,7 +83,7 @@ impl Uuid {
         Some(Self(bytes.try_into().ok()?)).filter(|_| lengths)
     }
 
-    /// That of a name, in this name space: version 5.
+    /// The UUID of a name in this name space: version 5.
     fn named(self, name: &str) -> Self {
         let mut digest = Context::new(&SHA1_FOR_LEGACY_USE_ONLY);
         digest.update(&self.0);

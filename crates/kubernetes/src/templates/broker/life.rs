@@ -1,4 +1,4 @@
-//! An instance is ordered, and withdrawn.
+//! Orders and removes service instances.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -19,23 +19,23 @@ use crate::templates::record::Values;
 use crate::templates::requester::Requester;
 use crate::templates::verified;
 
-/// The id that the platform gave it: an annotation of the original.
+/// OpenShift's annotation with the id that the platform gave the instance.
 const EXTERNAL_ID: &str = "openservicebroker.openshift.io/instance-external-id";
-/// How soon a removal is looked at again.
+/// How often the progress of a removal is checked.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// The name of all that is made of an instance: its id, which is a UUID.
+/// The name of all resources of an instance: its id, which is a UUID.
 pub(super) fn name(work: &Work) -> String {
     work.instance_id.as_str().to_owned()
 }
 
-/// The namespace that it is ordered into.
+/// The namespace into which an instance is ordered.
 pub(super) fn namespace(context: &Map<String, Value>) -> &str {
     context.get("namespace").and_then(Value::as_str).unwrap_or_default()
 }
 
 impl TemplateBroker {
-    /// Orders an instance in the requester's name, and waits for what becomes of it.
+    /// Orders an instance in the requester's name, and waits for the result.
     pub(super) async fn order(&self, work: Work) -> Result<Output, Failure> {
         let template = self.templates.get(work.service_id.as_str()).ok_or_else(|| {
             Failure::new(FailureKind::Invalid, "the template is not there any more")
@@ -44,7 +44,7 @@ impl TemplateBroker {
         let (name, namespace) = (name(&work), namespace(work.context.expose()).to_owned());
         let client = requester.client(&self.client, &namespace);
         let values = parameters::of_order(&template.document, work.parameters.expose())?;
-        // From here on something is there: what fails now can be withdrawn.
+        // From here on resources exist: if a later step fails, they can be removed.
         let claim = self.claim(&name, &namespace).await?;
         parameters::keep(&client, &claim, &name, &values).await?;
         let what = format!("TemplateInstance {name}");
@@ -62,7 +62,7 @@ impl TemplateBroker {
         let ended = Awaited {
             namespace: &namespace,
             name: &name,
-            // Whatever is said of it is said of this.
+            // A new instance has only this spec: any status is about it.
             generation: 0,
             timeout: await_end::timeout(&instance),
         };
@@ -98,13 +98,13 @@ impl TemplateBroker {
         .map_err(|error| Failure::failed(error.to_string()))
     }
 
-    /// Withdraws an instance, and waits until all of it is gone: in the name of whoever asks for it; where that is
-    /// nobody, as when an operator deletes the record, in the name of whom it is made for.
+    /// Removes an instance, and waits until all of it is gone: in the name of the user who asks; where there is none,
+    /// as when an operator deletes the record, in the name of the instance's requester.
     pub(super) async fn withdraw(&self, work: Work) -> Result<Output, Failure> {
         let name = name(&work);
         let Some(claim) = self.claimed(&name).await? else { return Ok(Output::default()) };
         let namespace = claim.namespace().to_owned();
-        // Ours to look: where the namespace is gone, so are the requester's rights in it.
+        // Read in our own name: where the namespace is gone, so are the requester's rights in it.
         let ours = self.instances(&self.client, &namespace);
         let what = format!("TemplateInstance {name}");
         let found = find(ours.get(&name)).await.map_err(|error| failed(&what, error))?;
@@ -130,7 +130,7 @@ impl TemplateBroker {
                 tokio::time::sleep(LOOK).await;
             }
         }
-        // Without anybody in whose name it could be done they go with their owner.
+        // Without a requester the Secrets go with their owner.
         if let Some(client) = &client {
             parameters::forget(client, &claim, &BTreeSet::new()).await;
         }

@@ -1,4 +1,4 @@
-//! Templates as services: the template service broker, as a broker like any other.
+//! The template service broker: it offers templates as services, as a broker like any other.
 //!
 //! ```text
 //! OSB ──▶ Front: identity, ids, access ──▶ engine ──▶ TemplateBroker
@@ -8,8 +8,9 @@
 //!                                                                                    a Secret for each change
 //! ```
 //!
-//! What OSB asks of a broker is the engine's: idempotency, conflicts, `last_operation`, tombstones. Here is what
-//! becomes of templates, in the words and names of the original, so that what it made is known here.
+//! The engine does what OSB asks of every broker: idempotency, conflicts, `last_operation`, tombstones. This module
+//! does what is particular to templates, with OpenShift's words and names, so that instances made by OpenShift's broker
+//! are known here.
 
 mod adopt;
 mod asked;
@@ -57,22 +58,23 @@ use crate::server_time::ServerTime;
 /// The name under which the broker is served, as the original's: `/brokers/template.openshift.io/v2`.
 pub const NAME: &str = "template.openshift.io";
 
-/// What is offered, and where.
+/// The settings of the template broker.
 #[derive(Debug, Clone, Default)]
 pub struct Settings {
-    /// Where what is ours is kept.
+    /// The namespace in which we keep our own resources.
     pub namespace: String,
-    /// The namespaces whose templates are offered; of two templates of one name that of the first bears it.
+    /// The namespaces whose templates are offered; where two templates have the same name, the one in the earlier
+    /// namespace bears it.
     pub offered: Vec<String>,
-    /// Where instances are made; empty: everywhere.
+    /// The namespaces in which instances are made; empty: all.
     pub watched: Vec<String>,
-    /// What the ids of services are made of.
+    /// How the ids of services are made.
     pub ids: Ids,
-    /// By whose status codes requests are answered.
+    /// Which status codes the broker answers with.
     pub status_codes: StatusCodes,
 }
 
-/// The broker of templates. Cheap to clone.
+/// The template broker. Cheap to clone.
 #[derive(Clone)]
 pub struct TemplateBroker {
     client: Client,
@@ -81,16 +83,16 @@ pub struct TemplateBroker {
     templates: Arc<Templates>,
     kinds: Arc<Kinds>,
     status_codes: StatusCodes,
-    /// Whose templates are offered.
+    /// The namespaces whose templates are offered.
     offered: Arc<[String]>,
-    /// Where instances are made; empty: everywhere.
+    /// The namespaces in which instances are made; empty: all.
     watched: Arc<[String]>,
-    /// The namespaces that there are, once they are known.
+    /// The namespaces that exist, once they are known.
     places: Arc<RwLock<Option<HashSet<String>>>>,
 }
 
 impl TemplateBroker {
-    /// A broker of templates; `seal` is the key of [`super::seal_key`].
+    /// A template broker; `seal` is the key of [`super::seal_key`].
     pub fn new(client: &Client, settings: Settings, seal: hmac::Key) -> Self {
         let (client, time) = ServerTime::of(client, &settings.namespace);
         let offered: Arc<[String]> = settings.offered.into();
@@ -112,12 +114,13 @@ impl TemplateBroker {
         }
     }
 
-    /// Keeps the catalog of an engine, and what is left of namespaces that are gone, for ever. To be spawned.
+    /// Keeps the catalog of an engine up to date, and removes the claims of namespaces that are gone, for ever. To be
+    /// spawned.
     pub async fn keep(self, engine: Engine) {
         tokio::join!(Arc::clone(&self.templates).keep(engine.clone()), self.keep_claims(engine));
     }
 
-    /// What is served: the engine, behind what is asked before it.
+    /// The backend to serve: the engine, behind the template broker's checks.
     pub fn backend(&self, engine: Engine) -> Arc<dyn Backend> {
         let front = Front::new(engine.clone(), self.clone());
         match self.status_codes {
@@ -126,12 +129,12 @@ impl TemplateBroker {
         }
     }
 
-    /// A store whose catalog is not kept: each replica knows the templates.
+    /// Wraps a store so that it does not keep the catalog: each replica knows the templates.
     pub fn store(store: Arc<dyn Store>) -> Arc<dyn Store> {
         Arc::new(Unsaved::new(store))
     }
 
-    /// Whether a namespace is gone. What is known of them may be behind, so one that is not known is asked for.
+    /// Whether a namespace is gone. The known namespaces may be outdated, so one that is not known is read.
     async fn is_gone(&self, namespace: &str) -> bool {
         let is_known = || {
             let places = self.places.read().unwrap_or_else(PoisonError::into_inner);
@@ -183,7 +186,7 @@ impl Broker for TemplateBroker {
     }
 }
 
-/// Whose work it is.
+/// The requester of a piece of work.
 fn requester(work: &Work) -> Result<Requester, Failure> {
     identity::requester(work.originating_identity.as_ref())
         .map_err(|error| Failure::new(FailureKind::Invalid, error.to_string()))
@@ -193,7 +196,7 @@ fn transient(why: impl Into<String>) -> Failure {
     Failure::new(FailureKind::Transient, why)
 }
 
-/// What comes of a call that failed: who may not may never, and who is not answered may be later.
+/// The failure of a call: a refusal is final, and a call without an answer may succeed later.
 fn failed(what: &str, error: CallError) -> Failure {
     let words = format!("{what}: {error}");
     match error {

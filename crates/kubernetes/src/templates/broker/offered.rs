@@ -1,4 +1,4 @@
-//! The templates of the namespaces that are offered, kept by a watch.
+//! The offered templates: those of the configured namespaces, kept up to date by watches.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -24,21 +24,21 @@ use crate::calls::{Again, watching};
 use crate::templates::seen::SeenTemplate;
 
 const PAGE: u32 = 50;
-/// Changes that come within this time are one.
+/// Changes that come within this time become one new catalog.
 const SETTLE: Duration = Duration::from_millis(200);
-/// The pause before a catalog that could not be put in force is tried again.
+/// The pause before a catalog is tried again that could not be put in force.
 const TROUBLE: Duration = Duration::from_secs(5);
 
-/// All that are offered.
+/// All offered templates.
 pub(super) struct Templates {
     client: Client,
     namespaces: Arc<[String]>,
     ids: Ids,
     codes: StatusCodes,
     stock: RwLock<Stock>,
-    /// What was said not to be offered: each is said once.
+    /// The logged reasons why templates are not offered: each is logged once.
     said: Mutex<BTreeSet<String>>,
-    /// How many of the namespaces were listed, and a count of what has changed.
+    /// How many of the namespaces have been listed, and a count of changes.
     changed: watch::Sender<(usize, u64)>,
 }
 
@@ -60,17 +60,17 @@ impl Templates {
         })
     }
 
-    /// The one of a service.
+    /// The template of a service.
     pub(super) fn get(&self, service: &str) -> Option<Arc<OfferedTemplate>> {
         self.stock.read().unwrap_or_else(PoisonError::into_inner).get(service).cloned()
     }
 
-    /// What the ids of services are made of.
+    /// How the ids of services are made.
     pub(super) fn ids(&self) -> Ids {
         self.ids
     }
 
-    /// What is offered now; `None` until all namespaces were listed.
+    /// The present offer; `None` until all namespaces have been listed.
     pub(super) fn offer(&self) -> Option<Offer> {
         if self.changed.borrow().0 < self.namespaces.len() {
             return None;
@@ -81,12 +81,12 @@ impl Templates {
         refused.extend(faulty);
         self.say(refused);
         let catalog = serde_json::to_value(catalog).unwrap_or_default();
-        // What it tells is how far it is, not that it is stuck.
+        // The progress tells how far an operation is, not that it is stuck.
         let capabilities = vec![Capability::Progress, Capability::RequestFile, Capability::Update];
         Some(Offer { catalog, capabilities, ..Offer::default() })
     }
 
-    /// Says what is newly not offered.
+    /// Logs which templates are newly not offered.
     fn say(&self, refused: Vec<String>) {
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         let refused: BTreeSet<String> = refused.into_iter().collect();
@@ -94,7 +94,7 @@ impl Templates {
         *said = refused;
     }
 
-    /// Puts in force what is offered, at each change, for ever. To be spawned.
+    /// Puts the offer in force in an engine at each change, for ever. To be spawned.
     pub(super) async fn keep(self: Arc<Self>, engine: Engine) {
         let mut tasks = JoinSet::new();
         for namespace in self.namespaces.iter().cloned() {

@@ -1,4 +1,5 @@
-//! The parameters of an instance, in Secrets of the requester's: one for the order, and one for each change.
+//! The parameters of a service instance, kept in Secrets made in the requester's name: one for the order, and one for
+//! each change.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,22 +17,22 @@ use super::failed;
 use crate::calls::{CallError, call, find, only};
 use crate::templates::record::Values;
 
-/// A label: of which instance the parameters are.
+/// The label of a parameter Secret with the id of its instance.
 const INSTANCE: &str = "template.manciple.dev/instance";
-/// How much of the digest of a change is in the name of its Secret, in bytes.
+/// How many bytes of the digest of a change are in the name of its Secret.
 const DIGEST: usize = 4;
 
-/// The name of the Secret of a change: the same in each attempt, and that of no other change.
+/// The name of the Secret of a change: the same in each attempt, and different from that of any other change.
 pub(super) fn name_of_change(instance: &str, operation: &str) -> String {
     let digest = digest(&SHA256, format!("{instance}\0{operation}").as_bytes());
     let digest = digest.as_ref().get(..DIGEST).unwrap_or_default();
     format!("{instance}-{}", HEXLOWER.encode(digest))
 }
 
-/// What the requester gives: declared parameters only, and none that is empty where one is generated.
+/// The parameter values of an order: only declared parameters, and no empty value where one is generated.
 ///
 /// # Errors
-/// What is no text, and what the template requires and has no value for.
+/// If a value is no string, or the template requires a parameter that has no value.
 pub(super) fn of_order(document: &Value, given: &Map<String, Value>) -> Result<Values, Failure> {
     let invalid = |why: String| Failure::new(FailureKind::Invalid, why);
     let read = Template::read(document.clone());
@@ -59,10 +60,10 @@ pub(super) fn of_order(document: &Value, given: &Map<String, Value>) -> Result<V
     }
 }
 
-/// Makes a Secret of a claim's, in the requester's name, unless it is there.
+/// Makes a parameter Secret that a claim owns, in the requester's name, unless it exists.
 ///
 /// # Errors
-/// If the requester may not, or if there is another's of that name.
+/// If the requester may not, or if somebody else's Secret has that name.
 pub(super) async fn keep(
     client: &Client,
     claim: &Claim,
@@ -79,7 +80,7 @@ pub(super) async fn keep(
         },
         "data": data,
     }))
-    // What is said of it would have a value in it.
+    // The error would quote a value.
     .map_err(|_| Failure::failed(format!("Secret {name}: cannot be written")))?;
     let secrets: Api<Secret> = Api::namespaced(client.clone(), claim.namespace());
     let what = format!("Secret {name}");
@@ -93,14 +94,14 @@ pub(super) async fn keep(
     }
 }
 
-/// Removes a claim's Secrets but for some, in the requester's name. What the requester may not remove stays until its
-/// owner goes.
+/// Removes the parameter Secrets of a claim except some, in the requester's name. Those that the requester may not
+/// remove stay until their owner goes.
 pub(super) async fn forget(client: &Client, claim: &Claim, but: &BTreeSet<&str>) {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), claim.namespace());
     let of_it = ListParams::default().labels(&format!("{INSTANCE}={}", claim.name()));
     let listed = call(secrets.list_metadata(&of_it)).await.map(|list| list.items);
     let listed = listed.unwrap_or_default().into_iter().filter_map(|it| it.metadata.name);
-    // Who may not list them may know these.
+    // These are known also where the requester may not list Secrets.
     let known = [claim.name().to_owned(), claim.secret().to_owned()];
     let names: BTreeSet<String> = listed.chain(known).filter(|name| !name.is_empty()).collect();
     for name in names.iter().filter(|name| !but.contains(name.as_str())) {

@@ -1,20 +1,20 @@
-//! Which revision of a template it is: the version that a plan bears in `maintenance_info`, by which a platform asks
-//! for the newer one.
+//! The revision of a template: the version that a plan has in `maintenance_info`, by which a platform asks for the
+//! newer one.
 
 use osb::MaintenanceInfo;
 use serde_json::{Value, json};
 
 use crate::templates::verified::digest;
 
-/// The annotation of a template that says its version: a semantic one.
+/// The annotation of a template with its semantic version.
 pub(super) const VERSION: &str = "template.manciple.dev/version";
-/// What an instance is made of.
+/// The members of a template from which an instance is made.
 const CONTENT: [&str; 4] = ["objects", "parameters", "labels", "message"];
-/// How much of the digest of it is in a version, in hexadecimal digits.
+/// How many hexadecimal digits of the content's digest are in a version.
 const DIGITS: usize = 12;
 
-/// The revision that a document is: what its author says; otherwise which change of it the API server counts, where it
-/// counts them, and what is in it.
+/// The revision of a template document: the version that its author gives; otherwise one from its generation, if the
+/// API server counts that, and from the digest of its content.
 pub(super) fn revision(document: &Value) -> MaintenanceInfo {
     let metadata = &document["metadata"];
     let said = metadata["annotations"][VERSION].as_str();

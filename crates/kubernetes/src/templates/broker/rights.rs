@@ -1,4 +1,4 @@
-//! Whether requesters may, as the API server says: asked in their names, and remembered for a while.
+//! Access checks: the API server is asked in the requester's name, and its answers are remembered for a while.
 
 use std::time::{Duration, Instant};
 
@@ -14,11 +14,11 @@ use crate::templates::names::GROUP;
 use crate::templates::requester::Requester;
 use crate::templates::review::has_right;
 
-/// How long an answer holds.
+/// How long a granted right is remembered.
 const HOLDS: Duration = Duration::from_secs(30);
-/// The same of a refusal.
+/// How long a refusal is remembered.
 const REFUSAL_HOLDS: Duration = Duration::from_secs(2);
-/// How many answers are remembered.
+/// How many answers are remembered at most.
 const REMEMBERED: usize = 4096;
 
 /// A right in a namespace.
@@ -28,14 +28,14 @@ pub(super) struct Right {
     group: &'static str,
     resource: &'static str,
     namespace: String,
-    /// Empty: whatever its name.
+    /// Empty: any name.
     name: String,
 }
 
-/// What the API server has said of rights.
+/// The cache of the API server's answers about rights.
 pub(super) struct Rights {
     client: Client,
-    /// By the digest of who and what: an identity may be as long as a header.
+    /// The answers, each with its end, by the digest of identity and right: an identity may be as long as a header.
     allowed: Cache<[u8; 32], (Instant, bool)>,
 }
 
@@ -44,7 +44,7 @@ impl Rights {
         Self { client, allowed: Cache::new(REMEMBERED) }
     }
 
-    /// Refuses with 403 who may not.
+    /// Checks that a requester has a right, by a remembered answer if there is one; 403 if not.
     pub(super) async fn check(&self, requester: &Requester, right: Right) -> Result<(), Error> {
         let key = of(&requester.identity, &right);
         let known = self.allowed.get(&key).filter(|(until, _)| *until > Instant::now());
@@ -60,7 +60,7 @@ impl Rights {
         allowed(requester, &right, is_allowed)
     }
 
-    /// The same of what is confidential: as it is now, whatever was said before.
+    /// Like [`Rights::check`], for confidential data: asks the API server now, whatever is remembered.
     pub(super) async fn check_now(&self, requester: &Requester, right: Right) -> Result<(), Error> {
         let is_allowed = self.ask(requester, &right).await?;
         allowed(requester, &right, is_allowed)
@@ -90,7 +90,7 @@ impl Rights {
     }
 }
 
-/// Who and what, in little room. As these are printed each text has its ends.
+/// The digest of identity and right. As they are printed each text is delimited.
 fn of(identity: &Identity, right: &Right) -> [u8; 32] {
     let mut key = [0; 32];
     let whole = format!("{identity:?} {right:?}");
@@ -98,7 +98,7 @@ fn of(identity: &Identity, right: &Right) -> [u8; 32] {
     key
 }
 
-/// Refuses with 403 who may not.
+/// The result of a check: 403 if the requester does not have the right.
 fn allowed(requester: &Requester, right: &Right, is_allowed: bool) -> Result<(), Error> {
     let Right { verb, group, resource, namespace, .. } = right;
     let dot = if group.is_empty() { "" } else { "." };
@@ -114,7 +114,7 @@ fn allowed(requester: &Requester, right: &Right, is_allowed: bool) -> Result<(),
     }
 }
 
-/// A right to what is of templates.
+/// A right to a resource of the template group.
 pub(super) fn of_group(
     verb: &'static str,
     resource: &'static str,

@@ -1,4 +1,4 @@
-//! The templates that there are, by the ids of their services: the one map by which they are found.
+//! The stock of templates, by the ids of their services: the one map in which they are looked up.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -13,35 +13,35 @@ use super::revision::revision;
 use crate::deep::Unread;
 use crate::templates::seen::SeenTemplate;
 
-/// A template as the API server has it, and what it is offered as.
+/// A template as the API server has it, and its service.
 #[derive(Debug)]
 pub(super) struct OfferedTemplate {
     pub(super) namespace: String,
     pub(super) name: String,
     uid: String,
-    /// Of the resource: while that is the same, nothing here is found out again.
+    /// The `resourceVersion`: as long as it is the same, nothing here is derived again.
     version: String,
-    /// Of its service.
+    /// The id of its service.
     id: String,
     pub(super) document: Value,
     pub(super) revision: MaintenanceInfo,
-    /// Or why it cannot be offered.
+    /// The service, or why the template cannot be offered.
     pub(super) service: Result<Service, String>,
 }
 
 impl OfferedTemplate {
-    /// As people find it.
+    /// The template as messages name it.
     pub(super) fn words(&self) -> String {
         format!("template {}/{}", self.namespace, self.name)
     }
 }
 
-/// Those of all namespaces that are offered.
+/// The templates of all configured namespaces.
 pub(super) struct Stock {
     ids: Ids,
-    /// In the order in which they come first.
+    /// The namespaces in their order of precedence.
     namespaces: Arc<[String]>,
-    /// Several may claim one id: the first of them has it.
+    /// The templates by service id; several may claim one id, and the first of them has it.
     of: BTreeMap<String, Vec<Arc<OfferedTemplate>>>,
 }
 
@@ -50,12 +50,12 @@ impl Stock {
         Self { ids, namespaces, of: BTreeMap::new() }
     }
 
-    /// The template of a service, whether or not it can be offered: nobody else takes its place.
+    /// The template of a service, whether or not it can be offered: no other template takes its place.
     pub(super) fn get(&self, id: &str) -> Option<&Arc<OfferedTemplate>> {
         self.of.get(id)?.first()
     }
 
-    /// As it is known already, if it has not changed since; otherwise it is to be [`Self::read`].
+    /// The known template, if it has not changed since; otherwise it has to be [`Self::read`].
     pub(super) fn unchanged(
         &self,
         namespace: &str,
@@ -66,10 +66,10 @@ impl Stock {
         claiming.iter().find(|it| it.uid == uid && it.version == version).cloned()
     }
 
-    /// What has been seen.
+    /// Reads a template that was seen.
     ///
     /// # Errors
-    /// If it is not read.
+    /// If the template cannot be read.
     pub(super) fn read(
         ids: Ids,
         namespace: &str,
@@ -91,7 +91,7 @@ impl Stock {
         })
     }
 
-    /// Takes one up, as it is now.
+    /// Adds a template, or replaces its former state.
     pub(super) fn learn(&mut self, template: Arc<OfferedTemplate>) {
         self.forget(&template.uid);
         self.insert(template);
@@ -108,7 +108,7 @@ impl Stock {
         self.retain(|it| it.uid != uid);
     }
 
-    /// All of a namespace at once.
+    /// Replaces all templates of a namespace.
     pub(super) fn replace(&mut self, namespace: &str, listed: Vec<Arc<OfferedTemplate>>) {
         self.retain(|it| it.namespace != namespace);
         listed.into_iter().for_each(|template| self.insert(template));
@@ -121,7 +121,7 @@ impl Stock {
         });
     }
 
-    /// Those that have an id, in the order in which they come; and those that claim that of another, each with why.
+    /// The templates that have their id, in order of precedence; and the reasons for those whose id another has.
     pub(super) fn offered(&self) -> (Vec<Arc<OfferedTemplate>>, Vec<String>) {
         let (mut offered, mut refused) = (Vec::new(), Vec::new());
         for claiming in self.of.values() {
@@ -135,7 +135,8 @@ impl Stock {
         }
         let place = |namespace: &str| self.namespaces.iter().position(|it| it == namespace);
         offered.sort_by_cached_key(|it| (place(&it.namespace), it.name.clone(), it.uid.clone()));
-        // An annotation may say the id of another's plan, too: one such would keep all from being offered.
+        // An annotation may also name the id of another template's plan: such a template would keep all from being
+        // offered.
         let mut taken = HashSet::new();
         offered.retain(|it| {
             let plan = self.ids.plan(&it.id);

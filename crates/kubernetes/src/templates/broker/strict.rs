@@ -1,7 +1,8 @@
-//! The original's status codes, for platforms that go by them; otherwise they are those of the specification.
+//! The status codes of OpenShift's template service broker ("the original"), for platforms that rely on them; otherwise
+//! the specification's are used.
 //!
-//! What only a defect of the original explains is not done again: 409 for an identical order, 500 where a
-//! TemplateInstance is missing, a binding of what is not ready, credentials that are half there.
+//! Behaviour that is only a defect of the original is not repeated: 409 for an identical order, 500 where a
+//! TemplateInstance is missing, a binding of an instance that is not ready, incomplete credentials.
 
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ use osb::{
 
 use super::identity;
 
-/// By whose status codes requests are answered.
+/// Which status codes the broker answers with.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum StatusCodes {
     /// Those of the specification.
@@ -28,33 +29,33 @@ pub enum StatusCodes {
     Original,
 }
 
-/// The names of operations, which are all that the original says of them.
+/// The names of operations, which are all that the original says about them.
 const PROVISIONING: &str = "provisioning";
 const UPDATING: &str = "updating";
 const DEPROVISIONING: &str = "deprovisioning";
 
-/// A backend over an engine, in the original's words.
+/// A backend over an engine, with the original's status codes.
 pub(super) struct Strict<B> {
     inner: B,
     engine: Engine,
 }
 
-/// What is asked after.
+/// The operation whose state is requested.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Asked {
     /// An operation of the engine's.
     Of(String),
-    /// The removal of something that is there, and that nobody has asked for: it has not ended.
+    /// The removal of an existing instance that nobody has requested: it has not ended.
     Nothing,
-    /// The removal of something that is not there.
+    /// The removal of an instance that does not exist.
     Gone,
 }
 
-/// Whether there is an instance.
+/// Whether an instance exists.
 enum Live {
-    /// It is recorded.
+    /// The instance is recorded.
     Recorded(Arc<Record>),
-    /// It was ordered elsewhere, and is still being made or removed: how far that is.
+    /// The instance was ordered elsewhere, and is still being made or removed; with its progress.
     Elsewhere(Box<LastOperation>),
     No,
 }
@@ -64,7 +65,7 @@ impl<B: Backend> Strict<B> {
         Self { inner, engine }
     }
 
-    /// The record of an instance that is there.
+    /// Finds out whether an instance exists.
     async fn live(&self, call: &Call, instance: &InstanceId) -> Result<Live, Error> {
         let of = |record: Arc<Record>| match record.is_live() {
             true => Live::Recorded(record),
@@ -73,7 +74,7 @@ impl<B: Backend> Strict<B> {
         if let Some(record) = self.stored(instance).await? {
             return Ok(of(record));
         }
-        // One that was ordered elsewhere is recorded when somebody asks how it stands.
+        // An instance that was ordered elsewhere is recorded when its state is requested.
         let asked = self.inner.instance_last_operation(call, instance, Default::default()).await;
         let last = match asked {
             Ok(last) => Some(last),
@@ -94,7 +95,7 @@ impl<B: Backend> Strict<B> {
         Ok(stored.map(|stored| stored.record))
     }
 
-    /// Refuses what is asked of an instance that is not there.
+    /// Refuses a request for an instance that does not exist.
     async fn has_to_be_there(&self, call: &Call, instance: &InstanceId) -> Result<(), Error> {
         identity::requester(call.originating_identity.as_ref())?;
         match self.live(call, instance).await? {
@@ -104,10 +105,10 @@ impl<B: Backend> Strict<B> {
     }
 }
 
-/// What a name of the original's means.
+/// The action that an operation's name means in the original.
 ///
 /// # Errors
-/// As the original: without a name, or with another.
+/// As in the original: without a name, or with another one.
 fn action(operation: Option<&str>) -> Result<Action, Error> {
     match operation {
         Some(PROVISIONING) => Ok(Action::Provision),
@@ -117,10 +118,10 @@ fn action(operation: Option<&str>) -> Result<Action, Error> {
     }
 }
 
-/// What a name of the original's means of an instance.
+/// The operation of an instance that a name means in the original.
 ///
 /// # Errors
-/// As the original: without a name, or with another; and of what is not there.
+/// As in the original: without a name, or with another one; and for an instance that does not exist.
 fn asked(record: Option<&Record>, operation: Option<&str>) -> Result<Asked, Error> {
     let action = action(operation)?;
     let Some(record) = record else {
@@ -131,7 +132,7 @@ fn asked(record: Option<&Record>, operation: Option<&str>) -> Result<Asked, Erro
     };
     let now = &record.operation;
     let now = (now.action == action).then(|| now.id.clone());
-    // A removal that was asked for before the instance was ordered anew is not this one's.
+    // A removal that was requested before the instance was ordered anew is not this one's.
     let past = record.past.iter().rev().filter(|past| past.created_at >= record.created_at);
     let before = || past.into_iter().find(|past| past.action == action).map(|past| past.id.clone());
     match (now.or_else(before), action) {
@@ -158,7 +159,7 @@ impl<B: Backend> Backend for Strict<B> {
         self.inner.catalog()
     }
 
-    /// What the original makes it makes asynchronously, and what it binds at once.
+    /// As the original, makes and removes instances asynchronously, and binds at once.
     fn requires_async(&self, action: Action, plan: Option<&PlanEntry>) -> bool {
         match action {
             Action::Provision | Action::Deprovision => true,
@@ -210,7 +211,7 @@ impl<B: Backend> Backend for Strict<B> {
         identity::requester(call.originating_identity.as_ref())?;
         let record = match self.live(call, instance).await? {
             Live::Recorded(record) => Some(record),
-            // Until it is gone its removal has not ended either.
+            // As long as the instance exists its removal has not ended either.
             Live::Elsewhere(last) => {
                 return action(query.operation.as_deref()).map(|_| *last);
             }
@@ -232,7 +233,7 @@ impl<B: Backend> Backend for Strict<B> {
         };
         match self.inner.instance_last_operation(call, instance, query).await {
             Ok(_) if asked == Asked::Nothing => Ok(stands(OperationState::InProgress)),
-            // It went just now.
+            // The instance was removed just now.
             Err(error) if is_removal && error.kind == ErrorKind::Gone => {
                 Ok(stands(OperationState::Succeeded))
             }

@@ -1,5 +1,5 @@
-//! A store that keeps records and no catalog: of templates each replica knows what there is, and a catalog of
-//! thousands is larger than anything that could keep it.
+//! A store that keeps records and no catalog: each replica knows the templates itself, and a catalog of thousands is
+//! too large for any store.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,14 +9,14 @@ use engine::record::{Key, Record};
 use osb::{PlanId, ServiceId};
 use serde_json::Value;
 
-/// Another store, without its catalog.
+/// A wrapper of another store that keeps the catalog only in memory.
 pub(super) struct Unsaved {
     store: Arc<dyn Store>,
     catalog: Mutex<Option<Value>>,
 }
 
 impl Unsaved {
-    /// Over another store.
+    /// Wraps another store.
     pub(super) fn new(store: Arc<dyn Store>) -> Self {
         Self { store, catalog: Mutex::default() }
     }
