@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use osb::broker::{Progress, Standing};
+use osb::broker::{Progress, Standing, perform};
 use osb::jobs::contract::Capability;
-use osb::{Action, Broker, Failure, MAX_DEPTH, Output, Work, is_too_deep};
+use osb::{Broker, Failure, MAX_DEPTH, Output, Work, is_too_deep};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
@@ -101,13 +101,7 @@ async fn carry_out<B: Broker>(broker: Arc<B>, mut work: Work) -> Result<Output, 
             },
         });
     }
-    match work.action {
-        Action::Provision => broker.provision(work).await,
-        Action::Update => broker.update(work).await,
-        Action::Bind => broker.bind(work).await,
-        Action::Unbind => broker.unbind(work).await,
-        Action::Deprovision => broker.deprovision(work).await,
-    }
+    perform(&*broker, work).await
 }
 
 /// Carries out the work in a task of its own, so that a panic of the broker is a failed run.

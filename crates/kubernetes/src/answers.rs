@@ -1,4 +1,4 @@
-//! What an answer says of whether the API server is there, with the store that it speaks for: pure.
+//! Judges by an answer whether the API server, with the store behind it, is available; pure.
 //!
 //! ```text
 //! below 500                               it is there
@@ -7,11 +7,12 @@
 //! the same, where a webhook is why        nothing: the store was not asked
 //! ```
 //!
-//! Of the store it is said in many words, among them as an internal error, so all else counts as that.
+//! The failure of the store is reported in many ways, an internal error among them, so all other failures count as
+//! that.
 
 use http::StatusCode;
 
-/// What is known by an answer, or by none.
+/// What an answer, or a missing one, says about the API server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Says {
     There,
@@ -19,10 +20,11 @@ pub(crate) enum Says {
     Nothing,
 }
 
-/// How the API server names who failed or refused in its place: of admission, and of what is kept in another version.
+/// The words with which the API server reports a failing or refusing webhook: of admission, and of conversion between
+/// versions.
 const WEBHOOKS: [&str; 3] = ["failed calling webhook", "admission webhook", "conversion webhook"];
 
-/// Whether what is asked for under this path comes from a node, which the API server asks in turn: the log of a pod.
+/// Whether the answer for this path comes from a node, which the API server asks in turn: the log of a pod.
 pub(crate) fn is_of_a_node(path: &str) -> bool {
     let mut names = path.rsplit('/');
     names.next() == Some("log")
@@ -30,12 +32,12 @@ pub(crate) fn is_of_a_node(path: &str) -> bool {
         && names.nth(1) == Some("namespaces")
 }
 
-/// What is known where nothing came.
+/// What a missing answer says.
 pub(crate) fn by_none(is_of_a_node: bool) -> Says {
     if is_of_a_node { Says::Nothing } else { Says::Away }
 }
 
-/// What an answer says; its body is looked at only of one that fails.
+/// What an answer says; the body is only read of a failing one.
 pub(crate) fn by(status: StatusCode, body: &[u8], is_of_a_node: bool) -> Says {
     if !status.is_server_error() {
         return Says::There;

@@ -1,4 +1,4 @@
-//! Calls to the API server: bounded in time, and their failures in the engine's words.
+//! Calls to the API server, bounded in time, with their failures as the engine needs them.
 
 use std::future::Future;
 use std::time::Duration;
@@ -14,24 +14,24 @@ use kube::runtime::utils::Backoff;
 use kube::runtime::watcher;
 use tokio::time::Instant;
 
-/// After this a call has failed; whether it took effect is not known. The client itself waits for ever.
+/// After this time a call has failed; whether it took effect is unknown. The client itself would wait for ever.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What is said of an answer that is none of Kubernetes.
+/// The message for an answer that does not come from Kubernetes.
 pub const NO_API_SERVER: &str =
     "what answers is no API server, or something before it answers in its place";
 
-/// Before what a decoder quotes.
+/// The words after which a decoder's message quotes the document.
 const EXCERPTS: [&str; 2] = ["error found in #", "bigger context ..."];
 
-/// Why a call failed, as far as those who called make a difference.
+/// Why a call failed, as far as callers distinguish it.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CallError {
     /// 404: there is no such object, or no such namespace.
     #[error("not found")]
     NotFound,
-    /// 404, and not of an object: the API server knows nothing of such a kind in this version. For a moment that is so of
-    /// every custom resource when it has just begun to answer, so it says nothing of what there is.
+    /// 404, and not for an object: the API server does not serve such a kind in this version. For a moment that holds
+    /// for every custom resource after the API server has started, so it does not mean that there is none.
     #[error("the API server does not serve its kind in this version, or not yet")]
     Unserved,
     /// 409 with the reason `AlreadyExists`.
@@ -43,34 +43,34 @@ pub(crate) enum CallError {
     /// 429: the server has too much to do.
     #[error("the API server has too much to do: {0}")]
     Overloaded(String),
-    /// 403: whoever asks may not, or a quota does not let it in.
+    /// 403: the caller lacks the right, or a quota is exceeded.
     #[error("the API server forbids it: {0}")]
     Forbidden(String),
-    /// Somebody's rules do not let it in, which may be mended: an admission webhook, or a ValidatingAdmissionPolicy.
+    /// An admission webhook or a ValidatingAdmissionPolicy refuses it, which may be mended.
     #[error("the API server forbids it: {0}")]
     Denied(String),
-    /// 400 or 422: it will never take it.
+    /// 400 or 422: the server will never accept it.
     #[error("the API server refused it as invalid: {0}")]
     Invalid(String),
     /// Anything else that the server said.
     #[error("the API server refused: {0}")]
     Failed(String),
-    /// It was not sent: there is no such object as was to be.
+    /// The request was not sent, because it could not be built.
     #[error("cannot be sent: {0}")]
     Unsent(String),
     /// No answer.
     #[error("no answer from the API server: {0}")]
     NoAnswer(String),
-    /// Nothing that it said: what is in the way, in words.
+    /// Another obstacle than the server's answer, in words.
     #[error("{0}")]
     Hindered(String),
-    /// The same, of what was deleted and stays.
+    /// An object that was deleted stays; with the reason.
     #[error("{0}")]
     Stays(String),
 }
 
 impl CallError {
-    /// Whether it is known that the call had no effect: the API server has said no, or was not asked.
+    /// Whether the call certainly had no effect: the API server refused it, or was not asked.
     pub(crate) fn had_no_effect(&self) -> bool {
         matches!(
             self,
@@ -82,7 +82,8 @@ impl CallError {
         )
     }
 
-    /// Of a call about a Secret: without what may show what that holds, for it becomes what is waited for, an Event, a log.
+    /// The error of a call about a Secret, without the parts that may quote its content, because messages are shown in
+    /// progress texts, Events and logs.
     pub(crate) fn of_a_secret(self) -> Self {
         match self {
             Self::Forbidden(why) => Self::Forbidden(secretless(&why)),
@@ -95,18 +96,19 @@ impl CallError {
     }
 }
 
-/// What the API server says of a webhook that has said no.
+/// The words with which the API server reports a webhook's refusal.
 const DENIED: &str = "denied the request";
 
-/// What the API server says of a Secret may show what is in it: only where the fault is. What a webhook says is
-/// anything.
+/// Shortens a message about a Secret to the place of the fault, because the rest may quote the content. What a webhook
+/// says may be anything.
 pub(crate) fn secretless(why: &str) -> String {
     let why = why.find(DENIED).and_then(|at| why.get(..at + DENIED.len())).unwrap_or(why);
     let fields = why.split(": ").take(2).collect::<Vec<_>>().join(": ");
     fields.chars().take(200).collect()
 }
 
-/// What a decoder expected, without what it found: the library quotes that, and statuses, events and logs are read by many.
+/// What a decoder expected, without what it found: the library quotes that, and statuses, events and logs are read by
+/// many.
 pub(crate) fn valueless(error: &serde_json::Error) -> String {
     let said = error.to_string();
     match said.rsplit_once(", expected ") {
@@ -115,13 +117,14 @@ pub(crate) fn valueless(error: &serde_json::Error) -> String {
     }
 }
 
-/// What is asked for after a page of a list; `None`: it was the last.
+/// The parameters for the next page of a list; `None` after the last one.
 pub(crate) fn next_page(of: ListParams, page: ListMeta) -> Option<ListParams> {
     let token = page.continue_.filter(|token| !token.is_empty())?;
     Some(of.continue_token(&token))
 }
 
-/// Resource versions are revisions of etcd: numbers that grow (KEP-5504 promises it from 1.35 on). 0 for what is none.
+/// The number of a resource version, which is a growing revision of etcd (KEP-5504 promises it from 1.35 on); 0 if it
+/// is none.
 pub(crate) fn version_of(version: Option<&str>) -> u64 {
     version.and_then(|version| version.parse().ok()).unwrap_or_default()
 }
@@ -142,7 +145,7 @@ impl From<CallError> for StoreError {
     }
 }
 
-/// Waits for a call, but not for ever.
+/// Waits for a call, for [`PATIENCE`] at most.
 pub(crate) async fn call<T>(
     call: impl Future<Output = Result<T, kube::Error>>,
 ) -> Result<T, CallError> {
@@ -152,14 +155,14 @@ pub(crate) async fn call<T>(
     }
 }
 
-/// As [`call`]; what is not there is no failure. That it is not there is known only where its kind is served.
+/// Like [`call`], for a read: `None` if the object does not exist. That is only known where its kind is served.
 pub(crate) async fn find<T>(
     made: impl Future<Output = Result<T, kube::Error>>,
 ) -> Result<Option<T>, CallError> {
     there(call(made).await)
 }
 
-/// What was read, if it is there.
+/// The object that was read; `None` if it does not exist.
 pub(crate) fn there<T>(read: Result<T, CallError>) -> Result<Option<T>, CallError> {
     match read {
         Ok(found) => Ok(Some(found)),
@@ -168,18 +171,18 @@ pub(crate) fn there<T>(read: Result<T, CallError>) -> Result<Option<T>, CallErro
     }
 }
 
-/// How an object is deleted that has to be the one of this uid, and of this version, where that is said.
+/// Parameters for deleting an object only if it has this uid, and this version, if they are given.
 pub(crate) fn only(uid: Option<String>, version: Option<String>) -> DeleteParams {
     let this = Preconditions { uid, resource_version: version };
     DeleteParams::default().preconditions(this)
 }
 
-/// The same; what it owns goes after it. Without the policy some kinds leave theirs behind.
+/// Like [`only`]; dependents are deleted after it. Without this policy some kinds leave theirs behind.
 pub(crate) fn in_background(uid: Option<String>, version: Option<String>) -> DeleteParams {
     DeleteParams { propagation_policy: Some(PropagationPolicy::Background), ..only(uid, version) }
 }
 
-/// Deletes an object. What is answered is not read: it may be the object, and take more than there is.
+/// Deletes an object. The answer is not parsed: it may be the object, and take more memory than there is.
 pub(crate) async fn delete<K: kube::Resource + Clone>(
     of: &Api<K>,
     name: &str,
@@ -195,9 +198,9 @@ pub(crate) async fn delete<K: kube::Resource + Clone>(
     call(deleted).await.map(drop)
 }
 
-/// What a container has written, up to `limit_bytes`. May be no text, and may end inside a character. `None` if its node is
-/// gone, and the log with it. Any other "not found" is an error: a kubelet says so of every pod when it has just started,
-/// and of a pod that is gone.
+/// The log of a container, up to `limit_bytes`. It may be no valid text, and may end inside a character. `None` if its
+/// node is gone, and the log with it. Any other "not found" is an error: a kubelet answers so for every pod when it has
+/// just started, and for a pod that is gone.
 pub(crate) async fn log(
     pods: &Api<Pod>,
     pod: &str,
@@ -208,7 +211,7 @@ pub(crate) async fn log(
             Err(kube::Error::Api(status)) if is_of_its_node(&status, pod) => return Ok(None),
             begun => Box::pin(begun?),
         };
-        // Whoever stands before the API server may not know of the limit.
+        // A proxy before the API server may ignore the limit.
         let most = params.limit_bytes.and_then(|most| u64::try_from(most).ok()).unwrap_or(u64::MAX);
         let mut written = Vec::new();
         log.take(most).read_to_end(&mut written).await.map_err(kube::Error::ReadEvents)?;
@@ -217,36 +220,36 @@ pub(crate) async fn log(
     read.await
 }
 
-/// Whether what is not found is the node of a pod: the API server looks for that before it asks its kubelet, and names it,
-/// if as a pod too.
+/// Whether the object that was not found is the node of a pod: the API server looks for that before it asks the
+/// kubelet, and names it, though as a pod, too.
 fn is_of_its_node(status: &Status, pod: &str) -> bool {
     let names = |name: &str| !name.is_empty() && name != pod;
     status.code == 404 && status.details.as_ref().is_some_and(|details| names(&details.name))
 }
 
-/// What is watched, to be narrowed down. A watch whose connection is dead says nothing, so none is waited for longer than
-/// this: each ends then, and is begun anew where it was, which costs a request.
+/// The configuration of a watch, to be narrowed down. A watch with a dead connection says nothing, so each ends after a
+/// minute, and is begun anew where it was, which costs a request.
 pub(crate) fn watching() -> watcher::Config {
     const QUIET: u32 = 60;
     watcher::Config::default().timeout(QUIET)
 }
 
-/// Whether that is why something was forbidden: into a namespace that is deleted nothing new is let.
+/// Whether a call was forbidden because its namespace is being deleted: nothing new can be created there.
 pub(crate) fn is_of_a_namespace_that_goes(why: &str) -> bool {
     why.contains("because it is being terminated")
 }
 
-/// Whether a watch was not begun for want of the right.
+/// Whether a watch could not begin because a right is missing.
 pub(crate) fn is_forbidden(error: &watcher::Error) -> bool {
     matches!(not_begun(error), Some(CallError::Forbidden(_)))
 }
 
-/// Whether a watch was not begun since its kind is not served.
+/// Whether a watch could not begin because its kind is not served.
 pub(crate) fn is_unserved(error: &watcher::Error) -> bool {
     matches!(not_begun(error), Some(CallError::Unserved))
 }
 
-/// Why a watch was not begun.
+/// Why a watch could not begin.
 fn not_begun(error: &watcher::Error) -> Option<CallError> {
     match error {
         watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error) => {
@@ -256,8 +259,8 @@ fn not_begun(error: &watcher::Error) -> Option<CallError> {
     }
 }
 
-/// The pauses before a watch that was interrupted is begun again: short at first, for it is by watches that
-/// we hear of the ends of runs, and never long, for an API server that was away is back at once.
+/// The pauses before an interrupted watch is begun again: short at first, because watches report the ends of runs, and
+/// never long, because an API server that was away may be back at once.
 #[derive(Debug)]
 pub(crate) struct Again {
     next: Duration,
@@ -267,7 +270,7 @@ pub(crate) struct Again {
 impl Again {
     const FIRST: Duration = Duration::from_millis(200);
     const LONGEST: Duration = Duration::from_secs(5);
-    /// One that lives for so long is no failure of the one before.
+    /// A watch that has lived for this long does not count as failed.
     const WELL: Duration = Duration::from_secs(1);
 }
 
@@ -281,7 +284,7 @@ impl Iterator for Again {
     type Item = Duration;
 
     fn next(&mut self) -> Option<Duration> {
-        // What was begun after the last pause went well for a while.
+        // The watch that began after the last pause went well for a while.
         let paused = (self.next / 2).max(Self::FIRST);
         if self.last.is_some_and(|last| last.elapsed() > paused + Self::WELL) {
             self.next = Self::FIRST;
@@ -294,7 +297,7 @@ impl Iterator for Again {
 }
 
 impl Backoff for Again {
-    /// Told at the beginning of each try too, which may come to nothing: only time tells that it went well.
+    /// Also called at the beginning of each try, which may fail: only time shows that it went well.
     fn reset(&mut self) {}
 }
 
@@ -302,7 +305,7 @@ fn failed(error: &kube::Error) -> CallError {
     let kube::Error::Api(status) = error else { return CallError::NoAnswer(error.to_string()) };
     let said = without_excerpts(&status.message).to_owned();
     match status.code {
-        // No `Status` of Kubernetes, though JSON: a gateway's word.
+        // JSON, but no `Status` of Kubernetes: a gateway has answered.
         0 => CallError::NoAnswer(NO_API_SERVER.to_owned()),
         404 if names_no_object(status) => CallError::Unserved,
         404 => CallError::NotFound,
@@ -316,8 +319,9 @@ fn failed(error: &kube::Error) -> CallError {
     }
 }
 
-/// Whether somebody's rules do not let something in. A webhook that says no more than no has the API server say 400; what it
-/// calls invalid itself (422) is so by what it is. A ValidatingAdmissionPolicy says 422, unless told otherwise.
+/// Whether an answer is the refusal of a webhook or policy. For a webhook that gives no code the API server answers
+/// 400; with 422 the webhook itself calls the object invalid. A ValidatingAdmissionPolicy answers 422, unless
+/// configured otherwise.
 fn is_of_a_policy(code: u16, said: &str) -> bool {
     match code {
         400 | 403 => said.contains(DENIED) || said.contains("denied request"),
@@ -326,7 +330,7 @@ fn is_of_a_policy(code: u16, said: &str) -> bool {
     }
 }
 
-/// What the API server says of a path on which it has nothing, which is not what it says of an object.
+/// The API server's messages for a path that it does not serve, which differ from those for a missing object.
 const NOTHING_THERE: [&str; 2] =
     ["404 page not found", "the server could not find the requested resource"];
 
@@ -335,8 +339,7 @@ fn names_no_object(status: &Status) -> bool {
     !names && NOTHING_THERE.contains(&status.message.trim())
 }
 
-/// Without what decoders quote of a document: a piece of what somebody sent, cut anywhere, which may be a piece of what is
-/// confidential.
+/// A message without the quotation of a document by a decoder: that may be a piece of something confidential.
 fn without_excerpts(message: &str) -> &str {
     let end = EXCERPTS.iter().filter_map(|words| message.find(words)).min();
     message.get(..end.unwrap_or(message.len())).unwrap_or_default().trim_end_matches([' ', ','])

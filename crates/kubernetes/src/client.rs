@@ -13,28 +13,28 @@ use kube::client::AuthError;
 use kube::config::{InferConfigError, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 
-/// A server that is there accepts within this time; one that is frozen is not waited for.
+/// How long connecting may take: a working server accepts within this time, and a frozen one is not waited for.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// How long may be silent what was asked: watches end after a minute, and no other answer takes as long.
+/// How long a connection may be silent after a request: watches end after a minute, and no other answer takes as long.
 const SILENT: Duration = Duration::from_secs(90);
 
-/// Why there is no connection. In words of ours where the client's own would show what is secret: the lines around
-/// a mistake in a kubeconfig, what the command prints that makes credentials.
+/// Why there is no connection. In our own words where the client's message would show secrets: the lines around a
+/// mistake in a kubeconfig, or the output of the command that provides credentials.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// The kubeconfig cannot be used, or there is none.
     #[error("the kubeconfig cannot be used: {0}")]
     Kubeconfig(String),
-    /// Neither a kubeconfig nor a pod's service account is to be found.
+    /// There is neither a kubeconfig nor a pod's service account.
     #[error(
         "no cluster is configured: give a kubeconfig, or run in a pod with a service account: {0}"
     )]
     Nowhere(String),
-    /// The kubeconfig says how they are to be had, and that fails.
+    /// The kubeconfig says how to obtain credentials, and that fails.
     #[error("there are no credentials for the cluster: {0}")]
     Credentials(String),
-    /// The configuration is there and makes no client: a bad certificate, for one.
+    /// The configuration cannot be used for a client, for example because of a bad certificate.
     #[error("the connection to the cluster cannot be prepared: {0}")]
     Unusable(kube::Error),
 }
@@ -74,7 +74,8 @@ fn of_kubeconfig(error: &KubeconfigError) -> String {
     }
 }
 
-/// If it is credentials that could not be had: why, without what they are, or what the command says that makes them.
+/// The reason, if an error is about credentials that could not be obtained: without the credentials, and without the
+/// output of the command that provides them.
 pub fn of_credentials(error: &(dyn Error + 'static)) -> Option<String> {
     let mut cause = error;
     let error = loop {
@@ -94,12 +95,12 @@ pub fn of_credentials(error: &(dyn Error + 'static)) -> Option<String> {
     })
 }
 
-/// A client for the cluster of a kubeconfig; without one, for that of `KUBECONFIG`, of `~/.kube/config` or
-/// of the pod that this runs in. Nothing is sent yet.
+/// A client for the cluster of a kubeconfig; without one, for that of `KUBECONFIG`, of `~/.kube/config` or of the pod
+/// that this process runs in. Nothing is sent yet.
 ///
-/// It tries nothing again by itself: after a timeout a write may have taken effect, and only who wrote
-/// knows how to tell. What is not answered for 90 s never is: the API server may be gone without a word, and a list or a
-/// watch that begins just then would wait for ever. A log that is followed breaks off then, too.
+/// The client retries nothing by itself: after a timeout a write may have taken effect, and only the caller knows how
+/// to tell. A request without an answer for 90 s fails: the API server may have vanished silently, and a list or a
+/// watch that begins just then would wait for ever. A followed log breaks off then, too.
 ///
 /// # Errors
 /// If nothing is configured, or what is configured cannot be used.
@@ -107,8 +108,8 @@ pub async fn client(kubeconfig: Option<&Path>) -> Result<Client, ClientError> {
     built(kubeconfig, None, Some(SILENT)).await
 }
 
-/// The same for a context of the kubeconfig, if one is named: its current one otherwise. Whoever names one does not mean
-/// the cluster of a pod. For people, who follow logs: however long it is silent.
+/// A client like [`client`]'s for a context of the kubeconfig, or its current one. A user who names a context does not
+/// mean the cluster of a pod. For interactive use, where logs are followed: a connection may be silent for ever.
 ///
 /// # Errors
 /// As [`client`], and if the kubeconfig has no such context.
@@ -127,10 +128,10 @@ async fn built(
     let mut config = configured(kubeconfig, context).await?;
     config.connect_timeout = Some(CONNECT);
     config.read_timeout = silent;
-    // From when something was asked, not from when something was answered.
+    // The time counts from the request, not from the last answer.
     config.reset_reader_on_write = true;
     config.default_retry = false;
-    // Who wrote what, in audit logs and in metadata.managedFields.
+    // The name by which audit logs and `metadata.managedFields` show our writes.
     let agent = HeaderValue::from_static(concat!("manciple/", env!("CARGO_PKG_VERSION")));
     config.headers.push((USER_AGENT, agent));
     let command = config.auth_info.exec.as_ref().and_then(|exec| exec.command.clone());
@@ -148,7 +149,7 @@ async fn configured(
 ) -> Result<Config, ClientError> {
     let found = match (kubeconfig, std::env::var_os("KUBECONFIG")) {
         (Some(path), _) => Some(Kubeconfig::read_from(path)?),
-        // One without a current context says nothing of a cluster.
+        // A kubeconfig without a current context names no cluster.
         (None, Some(list)) => {
             listed(&list)?.filter(|found| context.is_some() || found.current_context.is_some())
         }
@@ -162,8 +163,7 @@ async fn configured(
     })
 }
 
-/// What the files of a list say together, as `kubectl` reads `KUBECONFIG`: those that are not there are passed over. `None`
-/// if none is.
+/// The merged files of a list, as `kubectl` reads `KUBECONFIG`: missing files are ignored. `None` if all are missing.
 fn listed(files: &OsStr) -> Result<Option<Kubeconfig>, KubeconfigError> {
     let is_there = |path: &Path| {
         let found = fs::metadata(path);

@@ -1,26 +1,26 @@
-//! Conditions, as all statuses have them, and what those of a Job say of its end.
+//! Conditions of statuses, and the end of a Job by its conditions.
 
 use k8s_openapi::api::batch::v1::{Job, JobCondition};
 use serde_json::{Value, json};
 
-/// Why Kubernetes gives up a Job whose time is up, though its pods may go on.
+/// The reason with which Kubernetes gives up a Job whose time is up, though its pods may go on.
 pub(crate) const DEADLINE_EXCEEDED: &str = "DeadlineExceeded";
 
 /// How a Job ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum JobEnd {
     Complete,
-    /// Kubernetes gave it up.
+    /// Kubernetes gave the Job up.
     Failed {
         reason: String,
         message: String,
-        /// When, in seconds since 1970; 0 where that is not said.
+        /// When it failed, in seconds since 1970; 0 if that is not said.
         at: i64,
     },
 }
 
 impl JobEnd {
-    /// As the condition says that tells of it.
+    /// The failure that a condition reports.
     pub(crate) fn failed(condition: &JobCondition) -> Self {
         let at = condition.last_transition_time.as_ref().map(|at| at.0.as_second());
         Self::Failed {
@@ -37,11 +37,11 @@ pub(crate) fn job_condition<'j>(job: &'j Job, type_: &str) -> Option<&'j JobCond
     conditions.find(|it| it.type_ == type_ && it.status == "True")
 }
 
-/// How a condition stands, as it is spelled, and since when (RFC 3339).
+/// The status of a condition, as it is spelled, and since when (RFC 3339).
 pub(crate) type Stands<'a> = (&'a str, &'a str);
 
-/// A condition with a reason and a message. Its time is that of the last write that said something else: of the one
-/// `before` it, if that stands so, or now.
+/// A condition with a reason and a message. Its time is that of the last change of its status: that of the condition
+/// `before`, if that has the same status, or now.
 pub(crate) fn condition(
     kind: &str,
     status: &str,
@@ -63,7 +63,7 @@ pub(crate) fn condition(
     condition
 }
 
-/// How one stands that is there.
+/// The status of an existing condition, and since when.
 pub(crate) fn stands(condition: &Value) -> Option<Stands<'_>> {
     Some((condition["status"].as_str()?, condition["lastTransitionTime"].as_str()?))
 }

@@ -1,5 +1,5 @@
-//! What a replica does beside answering: it carries operations out while it leads, and does what people ask
-//! of resources.
+//! The controller of a replica: it carries operations out while it leads, and does what users ask for by changing
+//! resources.
 //!
 //! ```text
 //! Lease ──▶ leads? ──▶ engine.resume ◀── records with an operation in progress
@@ -23,17 +23,17 @@ use crate::lease::Lead;
 use crate::store::{KubernetesStore, RecordChange};
 use crate::tasks::Tasks;
 
-/// How often everything that asks for something is looked at again: what was asked for and did not succeed.
+/// How often all records with something to do are checked again, also those whose last try failed.
 const AGAIN: Duration = Duration::from_secs(15);
-/// The longest pause before what did not succeed is tried again.
+/// The longest pause before a failed removal is tried again.
 const LONGEST: Duration = Duration::from_secs(10 * 60);
-/// How many resources are being removed at a time: what takes long, as where a webhook does not answer, keeps nobody from
-/// being heard.
+/// How many resources are removed at a time: slow removals, as where a webhook does not answer, do not keep other
+/// changes from being heard.
 const AT_A_TIME: usize = 16;
 
 /// Runs for ever; to be spawned.
 pub async fn control(engine: Engine, store: Arc<KubernetesStore>, lead: Arc<Lead>) {
-    // Heard at once, whatever is being waited for meanwhile.
+    // The loss of the lead is noticed at once, whatever is being waited for.
     let mut held = lead.held();
     let leaves = engine.clone();
     let loses = async move {
@@ -53,7 +53,7 @@ async fn follow(engine: Engine, store: Arc<KubernetesStore>, lead: Arc<Lead>) {
     let Some(mut changes) = store.changes() else { return };
     let mut controller = Controller::new(engine, store);
     let mut held = lead.held();
-    // It may be held already.
+    // The Lease may be held already.
     held.mark_changed();
     let mut again = interval(AGAIN);
     again.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -76,9 +76,10 @@ async fn follow(engine: Engine, store: Arc<KubernetesStore>, lead: Arc<Lead>) {
 struct Controller {
     engine: Engine,
     store: Arc<KubernetesStore>,
-    /// Removals that people asked for: when the next try is due, and the pause after that.
+    /// Removals that users asked for: when the next try is due, and the pause after that.
     tried: HashMap<Key, (Instant, Duration)>,
-    /// Whose resources are being removed, or what they stand for, and what was heard of them meanwhile.
+    /// The records whose resources, instances or bindings are being removed, each with the last change that came
+    /// meanwhile.
     removing: HashMap<Key, Option<RecordChange>>,
     removals: Tasks<Key, ()>,
     turns: Arc<Semaphore>,
@@ -98,11 +99,11 @@ impl Controller {
         }
         match self.engine.resume().await {
             Ok(count) => tracing::info!(count, "leading; operations were taken up"),
-            // Looked at again soon.
+            // It is tried again soon.
             Err(error) => tracing::warn!(%error, "operations could not be taken up"),
         }
         self.look();
-        // What the one before left between an outcome and the release of its run.
+        // Sweeps what the former leader left between an outcome and the release of its run.
         let engine = self.engine.clone();
         tokio::spawn(async move {
             if let Err(error) = engine.sweep_once().await {
@@ -111,7 +112,7 @@ impl Controller {
         });
     }
 
-    /// Everything that asks for something, as if it was just heard of.
+    /// Checks all records with something to do, as if their changes had just come.
     fn look(&mut self) {
         if !self.engine.drives() {
             return;
@@ -120,7 +121,7 @@ impl Controller {
         let keys: HashSet<&Key> = outstanding.iter().map(|change| &change.key).collect();
         self.tried.retain(|key, _| keys.contains(key));
         for change in &outstanding {
-            // Woken each time, whoever waits for its turn would be one who has just come.
+            // If it was woken each time, an operation that waits for its turn would count as a new one.
             self.engine.told_again(&change.key, change.busy);
             self.see(change);
         }
@@ -131,7 +132,7 @@ impl Controller {
         self.see(change);
     }
 
-    /// Looks whether somebody deleted the resource.
+    /// Acts on a change, if a resource has to be buried or was deleted by somebody.
     fn see(&mut self, change: &RecordChange) {
         if let Some(heard) = self.removing.get_mut(&change.key) {
             *heard = Some(change.clone());
@@ -152,7 +153,7 @@ impl Controller {
         });
     }
 
-    /// Whether somebody deleted the resource, and it is time to try.
+    /// Whether somebody deleted the resource, and a removal is due.
     fn is_due(&mut self, change: &RecordChange) -> bool {
         let now = Instant::now();
         let (due, pause) = self.tried.get(&change.key).copied().unwrap_or((now, AGAIN));
@@ -165,7 +166,7 @@ impl Controller {
 
     fn ended(&mut self, key: &Key, ended: Result<(), JoinError>) {
         if let Err(error) = ended {
-            // It is tried again at the next look.
+            // The removal is tried again at the next check.
             tracing::error!(record = %key, %error, "the removal of a resource broke off");
         }
         if let Some(heard) = self.removing.remove(key).flatten() {
@@ -180,7 +181,7 @@ async fn bury(store: &KubernetesStore, key: &Key) {
     }
 }
 
-/// Somebody deleted the resource: what it stands for goes first.
+/// Removes the instance or binding whose resource somebody deleted; the resource goes after it.
 async fn remove(engine: &Engine, store: &Arc<KubernetesStore>, key: &Key) {
     let why = format!("its resource was deleted: by hand, or with namespace {}", store.namespace());
     match engine.remove(key, &why).await {

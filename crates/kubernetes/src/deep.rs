@@ -1,7 +1,7 @@
-//! Documents of others as they are read: nothing that somebody has put into one keeps the others from being read.
+//! Reads documents written by others, so that nothing in one keeps the others from being read.
 //!
-//! One may be nested deeper than our decoder goes, which would refuse the whole list that it is in. So parts are taken as
-//! text first, and each is read alone.
+//! A document may be nested deeper than our decoder goes, which would refuse the whole list that it is in. So parts are
+//! taken as text first, and each is parsed alone.
 
 use std::collections::BTreeMap;
 
@@ -12,25 +12,25 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-/// No document of somebody else's that takes more is read, in bytes. A megabyte of an API server's own OpenAPI document
-/// takes some six million of them, and etcd takes 1.5 MB.
+/// How many bytes of memory a parsed document of somebody else may take. A megabyte of an API server's own OpenAPI
+/// document takes some six million of them, and etcd takes 1.5 MB.
 pub(crate) const HEAVIEST: usize = 16 << 20;
 
-/// Why one is not read, in words that follow what it is.
+/// Why a part is not read; the message follows the name of the part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Unread {
-    /// Our decoder goes no deeper.
+    /// The part is nested deeper than our decoder goes.
     #[error("is nested more than 127 levels deep: make it flatter")]
     TooDeep,
-    /// It would be in the way of others.
+    /// The part would take too much memory.
     #[error("would take more than {} MiB of memory: let it have fewer maps and lists", HEAVIEST >> 20)]
     TooHeavy,
 }
 
-/// A part; null if there is none.
+/// Parses a part; null if there is none.
 ///
 /// # Errors
-/// If it is not read.
+/// If the part is too deep or too heavy.
 pub(crate) fn part(raw: Option<&RawValue>) -> Result<Value, Unread> {
     let Some(raw) = raw else { return Ok(Value::Null) };
     if weigh(raw.get().as_bytes()) > HEAVIEST {
@@ -39,10 +39,11 @@ pub(crate) fn part(raw: Option<&RawValue>) -> Result<Value, Unread> {
     serde_json::from_str(raw.get()).map_err(|_| Unread::TooDeep)
 }
 
-/// Metadata, for `deserialize_with`. Without `managedFields`: they are as deep as the rest, and read by nobody.
+/// Parses metadata, for `deserialize_with`. Without `managedFields`: they are as deep as the rest, and nobody reads
+/// them.
 ///
 /// # Errors
-/// If it is none.
+/// If it is no metadata.
 pub(crate) fn metadata<'de, D: Deserializer<'de>>(from: D) -> Result<ObjectMeta, D::Error> {
     let mut members = BTreeMap::<String, Box<RawValue>>::deserialize(from)?;
     members.remove("managedFields");
@@ -51,7 +52,7 @@ pub(crate) fn metadata<'de, D: Deserializer<'de>>(from: D) -> Result<ObjectMeta,
     ObjectMeta::deserialize(Value::Object(members)).map_err(D::Error::custom)
 }
 
-/// What the client has to know of a kind of namespaces that is read in parts beside its `metadata`.
+/// Implements what the client needs for a namespaced kind that is read in parts beside its `metadata`.
 macro_rules! resource {
     ($seen:ty, $group:expr, $version:expr, $kind:expr, $plural:expr) => {
         impl kube::Resource for $seen {
@@ -90,16 +91,16 @@ pub(crate) use resource;
 /// An object as it was read.
 pub(crate) struct Object {
     pub(crate) object: Value,
-    /// Nothing of it was left out.
+    /// Whether nothing of the object was left out.
     pub(crate) is_whole: bool,
 }
 
-/// An object of whatever kind, without what of it is nested too deep: a part, or one of its metadata.
+/// Parses an object of any kind, without the parts, or members of its metadata, that are nested too deep.
 ///
 /// # Errors
 /// If it is none.
 pub(crate) fn object(text: &str) -> serde_json::Result<Object> {
-    // Nearly all are flat.
+    // Nearly all objects are flat.
     if let Ok(object) = serde_json::from_str(text) {
         return Ok(Object { object, is_whole: true });
     }
@@ -119,17 +120,19 @@ fn flat(raw: &RawValue) -> Map<String, Value> {
     members.into_iter().filter_map(|(name, raw)| Some((name, part(Some(&raw)).ok()?))).collect()
 }
 
-/// What is kept whole of a part that is too heavy, if it takes no more, in bytes.
+/// How many bytes a piece of a too heavy part may take to be kept whole.
 const LIGHT: usize = 64 << 10;
-/// The same of what stands in a list, as a container does.
+/// How many bytes an element of a list, such as a container, may take to be kept whole.
 const LIGHT_IN_LIST: usize = 2 << 10;
-/// A longer list that is too heavy is left out, and so is a map of more members, and what is deeper.
+/// The limits for pieces that are too heavy: longer lists are left out, and so are maps of more members, and deeper
+/// levels.
 const LIST: usize = 32;
 const MAP: usize = 1000;
 const LEVELS: usize = 8;
 
-/// An object without its metadata, and without what makes it heavy: of a part that takes more than half of
-/// [`HEAVIEST`] what is large goes, and what is small stays where it is. Some 20 MiB at most. `None` if it is no object.
+/// Parses an object without its metadata, and without what makes it heavy: of a part that takes more than half of
+/// [`HEAVIEST`] large pieces are left out, and small ones stay where they are. Takes some 20 MiB at most. `None` if it
+/// is no object.
 pub(crate) fn gist(text: &str) -> Option<Value> {
     let mut parts: BTreeMap<String, &RawValue> = serde_json::from_str(text).ok()?;
     parts.remove("metadata");
@@ -143,7 +146,7 @@ pub(crate) fn gist(text: &str) -> Option<Value> {
     Some(Value::Object(parts.into_iter().filter_map(read).collect()))
 }
 
-/// What of a part takes no more than `room`, down to so many levels, and into a list once.
+/// The pieces of a part that take no more than `room` bytes, down to this many levels, entering a list once.
 fn light(raw: &RawValue, room: usize, levels: usize, enters_lists: bool) -> Option<Value> {
     let text = raw.get();
     if weigh(text.as_bytes()) <= room {
@@ -151,7 +154,7 @@ fn light(raw: &RawValue, room: usize, levels: usize, enters_lists: bool) -> Opti
     }
     let levels = levels.checked_sub(1)?;
     if text.starts_with('[') {
-        // Counted before room is made for them.
+        // The elements are counted before memory is allocated for them.
         let count = serde_json::from_str::<Vec<IgnoredAny>>(text).ok()?.len();
         if !enters_lists || count > LIST {
             return None;
@@ -169,7 +172,7 @@ fn light(raw: &RawValue, room: usize, levels: usize, enters_lists: bool) -> Opti
     Some(Value::Object(members.into_iter().filter_map(read).collect()))
 }
 
-/// Whether a document has more levels than that.
+/// Whether a document has more levels than `levels`.
 pub(crate) fn is_deeper(document: &Value, levels: usize) -> bool {
     let Some(levels) = levels.checked_sub(1) else { return true };
     match document {

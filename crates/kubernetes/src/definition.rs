@@ -1,10 +1,10 @@
-//! How kinds are defined to an API server: what is around a schema, and what schemas are made of.
+//! Builds CustomResourceDefinitions and their schemas.
 
 use kube::discovery::ApiResource;
 use serde_json::{Map, Value, json};
 
-/// The definition of a kind of namespaces, for any API server from 1.16 on. One whose schema has a status has that as a
-/// subresource.
+/// The CustomResourceDefinition of a namespaced kind, for any API server from Kubernetes 1.16 on. A status in the
+/// schema becomes a subresource.
 pub(crate) fn custom_resource(of: &ApiResource, schema: &Value, columns: &[Value]) -> Value {
     let has_status = schema["properties"].get("status").is_some();
     let mut version = json!({
@@ -35,8 +35,8 @@ pub(crate) fn custom_resource(of: &ApiResource, schema: &Value, columns: &[Value
     })
 }
 
-/// What `kubectl get` shows in a column. A priority of 0 is left out, as the API server leaves it out of what it keeps:
-/// else it would keep something else than was applied, and whoever applies it next were in conflict.
+/// A column of `kubectl get`. A priority of 0 is left out, as the API server leaves it out of what it stores: otherwise
+/// the stored object would differ from the applied one, and the next apply would conflict.
 pub(crate) fn column(name: &str, kind: &str, path: &str, priority: u32) -> Value {
     let mut column = json!({"name": name, "type": kind, "jsonPath": path});
     if priority > 0 {
@@ -45,12 +45,12 @@ pub(crate) fn column(name: &str, kind: &str, path: &str, priority: u32) -> Value
     column
 }
 
-/// The column that shows since when it is there.
+/// The column with the age of the object.
 pub(crate) fn age() -> Value {
     column("Age", "date", ".metadata.creationTimestamp", 0)
 }
 
-/// The whole of one: what all kinds have, and these members, which replace it.
+/// The schema of a whole object: the members of all kinds, and these, which replace them.
 pub(crate) fn document<'a>(
     says: &str,
     members: impl IntoIterator<Item = (&'a str, Value)>,
@@ -60,7 +60,7 @@ pub(crate) fn document<'a>(
     object(says, common.into_iter().chain(members))
 }
 
-/// Conditions of these types, with further members.
+/// The schema of a list of conditions of these types, with further members.
 pub(crate) fn condition_list<'a>(
     types: &str,
     further: impl IntoIterator<Item = (&'a str, Value)>,
@@ -106,15 +106,15 @@ pub(crate) fn described(mut schema: Value, says: &str) -> Value {
     schema
 }
 
-/// What else is said of a schema.
+/// Further properties of a schema.
 pub(crate) trait Schema {
-    /// It has one more member.
+    /// Adds a member to the schema.
     fn with(self, name: &str, value: impl Into<Value>) -> Self;
 
-    /// These have to be there.
+    /// Requires these members.
     fn requires(self, members: &[&str]) -> Self;
 
-    /// What it does not know is kept.
+    /// Keeps unknown members.
     fn open(self) -> Self;
 }
 

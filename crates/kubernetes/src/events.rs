@@ -1,7 +1,6 @@
-//! Events, for those who have nothing but `kubectl describe`: an operation that failed, or does not get on, and why.
+//! Writes Events, for users who have only `kubectl describe`: an operation that failed, or does not progress, and why.
 //!
-//! What goes on as it should is in the conditions, which are written anyway; an event for each step would cost a
-//! call for each.
+//! Normal progress is in the conditions, which are written anyway; an event for each step would cost a call each.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,19 +20,19 @@ use crate::names;
 use crate::resources::{self, Kind, pascal, time};
 use crate::store::KubernetesStore;
 
-/// So many are written at a time; the others wait.
+/// How many events are written at a time; the others wait.
 const AT_ONCE: usize = 64;
-/// So many of them in one namespace, where a webhook may be slow to let each in.
+/// How many of them in one namespace, where a webhook may be slow to admit each.
 const OF_ONE_AT_ONCE: usize = 16;
-/// How many of one namespace may be written or wait to be: what is told of more than that is not.
+/// How many events of one namespace may be being written or wait; further ones are dropped.
 const OF_ONE: usize = 1024;
-/// How many of all.
+/// How many events of all namespaces together may be being written or wait.
 const OF_ALL: usize = 4096;
 
-/// The longest note that the API server takes, in bytes.
+/// How many bytes of a message the API server takes.
 const MAX_NOTE_BYTES: usize = 1024;
 
-/// Tells the resources of failed operations, and whoever else listens.
+/// An observer that writes events for operations, and passes everything on to the next observer.
 pub struct Events {
     store: Arc<KubernetesStore>,
     next: Arc<dyn Observer>,
@@ -66,8 +65,8 @@ impl Events {
     }
 }
 
-/// Tells a resource that somebody has deleted why it stays. As long as it is there for the same reason and the event
-/// is kept, an hour by default, that is one event; after that it is told again.
+/// Writes an event for a resource that somebody has deleted and that stays. As long as it stays for the same reason and
+/// the event is kept, an hour by default, that is one event; after that it is written again.
 pub(crate) fn tell_why_it_stays(store: &KubernetesStore, key: &Key, why: &str) {
     let Some((name, uid, namespace)) = store.resource(key) else { return };
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
@@ -85,7 +84,7 @@ pub(crate) fn tell_why_it_stays(store: &KubernetesStore, key: &Key, why: &str) {
     event.into_iter().for_each(|event| write(store.events(), event));
 }
 
-/// Writes an event. Nothing depends on it, and nobody waits for it; that the right to is missing is said once.
+/// Writes an event in the background. Nothing depends on it; that the right is missing is logged once.
 pub(crate) fn write(events: Api<Event>, event: Event) {
     static SAID: AtomicBool = AtomicBool::new(false);
     static LINES: LazyLock<Arc<Lines>> = LazyLock::new(Arc::default);
@@ -108,7 +107,7 @@ pub(crate) fn write(events: Api<Event>, event: Event) {
     });
 }
 
-/// Who waits to be written, in a line for each namespace.
+/// The events that wait to be written, in a line for each namespace.
 struct Lines {
     waiting: Mutex<Waiting>,
     room: Arc<Semaphore>,
@@ -118,18 +117,18 @@ struct Lines {
 #[derive(Default)]
 struct Waiting {
     by_namespace: HashMap<String, Line>,
-    /// Whether it was said that there is no room for more.
+    /// Whether it was logged that there is no room for more.
     said: bool,
 }
 
 struct Line {
     length: usize,
     turns: Arc<Semaphore>,
-    /// Whether it was said that it is full.
+    /// Whether it was logged that the line is full.
     said: bool,
 }
 
-/// One in a line.
+/// The place of an event in its line.
 struct Place {
     lines: Arc<Lines>,
     namespace: String,
@@ -149,7 +148,8 @@ impl Lines {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `None` if the line of a namespace is full, or all together: that is said once, until nobody waits.
+    /// Enters the line of a namespace; `None` if that is full, or all lines together, which is logged once, until
+    /// nobody waits.
     fn enter(lines: &Arc<Self>, namespace: &str) -> Option<Place> {
         let mut waiting = lines.lock();
         let length = waiting.by_namespace.get(namespace).map_or(0, |line| line.length);
@@ -176,9 +176,9 @@ impl Lines {
 }
 
 impl Place {
-    /// Waits behind those of its namespace, and then behind those of all.
+    /// Waits for a turn in the namespace, and then for one among all.
     async fn turn(&self) -> [Option<SemaphorePermit<'_>>; 2] {
-        // None is ever closed.
+        // The semaphores are never closed.
         [self.turns.acquire().await.ok(), self.lines.turns.acquire().await.ok()]
     }
 }
@@ -195,13 +195,13 @@ impl Drop for Place {
     }
 }
 
-/// Whether that is why an event was forbidden: into a namespace that goes nothing is let, nor into a full one.
+/// Whether an event was forbidden because the right is missing, and not because its namespace is being deleted or full.
 fn lacks_right(why: &str) -> bool {
     !is_of_a_namespace_that_goes(why) && !why.contains("exceeded quota")
 }
 
-/// `None` if there is nothing to explain. One name for one end of one operation, and for each reason that it does not
-/// get on: two leaders tell it once.
+/// The event of an operation; `None` if there is nothing to explain. Its name is the same for the same end of an
+/// operation, and for the same reason why it does not progress: two leaders write it once.
 fn event(record: &Record, name: &str, uid: &str, namespace: &str) -> Option<Event> {
     let operation = &record.operation;
     let action = operation.action.as_str();
@@ -230,22 +230,22 @@ fn event(record: &Record, name: &str, uid: &str, namespace: &str) -> Option<Even
     warning(&format!("{name}.{}{which}", operation.id), &told)
 }
 
-/// What somebody is to know of a resource.
+/// The content of an event.
 pub(crate) struct Told<'t> {
     pub(crate) api_version: &'t str,
     pub(crate) kind: &'t str,
     pub(crate) namespace: &'t str,
     pub(crate) name: &'t str,
     pub(crate) uid: &'t str,
-    /// In one word.
+    /// The reason, in one word.
     pub(crate) reason: &'t str,
-    /// For people.
+    /// The message for people.
     pub(crate) message: &'t str,
-    /// RFC 3339.
+    /// When it happened (RFC 3339).
     pub(crate) at: &'t str,
 }
 
-/// As an event of this name.
+/// A warning event of this name.
 pub(crate) fn warning(name: &str, told: &Told<'_>) -> Option<Event> {
     let event: Value = json!({
         "metadata": {"name": name, "namespace": told.namespace},

@@ -1,4 +1,4 @@
-//! Installs definitions of custom resources, and finds out which are there.
+//! Installs CustomResourceDefinitions, and finds out which kinds the API server serves.
 
 use std::time::Duration;
 
@@ -11,16 +11,16 @@ use serde_json::Value;
 use crate::calls::{CallError, call, find};
 use crate::names;
 
-/// How long the API server may take to serve one.
+/// How long the API server may take to serve a new kind.
 const ESTABLISHED: Duration = Duration::from_secs(15);
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Why one is not installed.
+/// Why a CustomResourceDefinition cannot be installed.
 #[derive(Debug, thiserror::Error)]
 #[error("the definition {0} cannot be installed: {1}")]
 pub struct InstallError(String, String);
 
-/// The kinds of a version, as `apiVersion` says it; none if the API server does not serve it, or not yet.
+/// The kinds of an `apiVersion`; none if the API server does not serve it, or not yet.
 pub(crate) async fn kinds(
     client: &Client,
     api_version: &str,
@@ -36,13 +36,13 @@ pub(crate) async fn kinds(
     }
 }
 
-/// Whether the API server knows this kind; one that has just begun to answer may not know it yet.
+/// Whether the API server serves a kind; one that has just started may not serve it yet.
 pub(crate) async fn knows(client: &Client, resource: &ApiResource) -> Result<bool, CallError> {
     let kinds = kinds(client, &resource.api_version).await?;
     Ok(kinds.iter().any(|kind| kind.name == resource.plural))
 }
 
-/// Applies definitions, and waits until they are served.
+/// Applies CustomResourceDefinitions, and waits until their kinds are served.
 pub(crate) async fn install(
     client: Client,
     definitions: impl IntoIterator<Item = Value>,
@@ -54,7 +54,7 @@ pub(crate) async fn install(
     Ok(())
 }
 
-/// Whether a definition of this name is there.
+/// Whether there is a CustomResourceDefinition of this name.
 pub(crate) async fn is_defined(client: &Client, name: &str) -> Result<bool, CallError> {
     Ok(find(api(client.clone()).get_metadata(name)).await?.is_some())
 }
@@ -73,7 +73,7 @@ fn api(client: Client) -> Api<DynamicObject> {
 async fn install_one(api: &Api<DynamicObject>, definition: &Value) -> Result<(), InstallError> {
     let name = definition["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     let failed = |error: CallError| InstallError(name.clone(), error.to_string());
-    // One that somebody else has made is taken over.
+    // A definition that somebody else has made is taken over.
     let apply = PatchParams::apply(names::MANAGED_BY.1).force();
     let mut made =
         call(api.patch(&name, &apply, &Patch::Apply(definition))).await.map_err(failed)?;

@@ -9,8 +9,8 @@
 //! Broker                                an image that serves, and how its runs are made
 //! ```
 //!
-//! The resource is what is compared and set: its version is the record's version, one write to it is
-//! one step of an operation. So of two leaders at once one has its way, and the other looks again.
+//! Writes compare and set the resource: its version is the record's version, and one write to it is one step of an
+//! operation. So of two simultaneous leaders one succeeds, and the other reads again.
 
 pub mod access;
 mod answers;
@@ -56,7 +56,7 @@ pub use self::store::{KubernetesStore, RecordChange, StoreSettings};
 pub use kube::Client;
 use serde_json::Value;
 
-/// The definitions of all kinds but those of templates, for any API server from 1.16 on.
+/// The CustomResourceDefinitions of all kinds except those of templates, for any API server from Kubernetes 1.16 on.
 pub fn definitions() -> Vec<Value> {
     let further = [
         brokers::definition(),

@@ -1,7 +1,7 @@
 //! Names of resources, labels and annotations.
 //!
-//! Ids are the platform's: up to 1,024 bytes of anything. Names derive from a hash of them, so that any id
-//! can be kept and none can be made to meet another's resource; the ids themselves stand in the spec.
+//! The platform chooses ids: up to 1,024 bytes of anything. Names are derived from a hash of them, so that any id can
+//! be kept, and none can be chosen to collide with another's resource; the ids themselves are in the spec.
 
 use data_encoding::BASE32_NOPAD;
 use engine::record::Key;
@@ -13,28 +13,28 @@ use ring::rand::{SecureRandom, SystemRandom};
 pub const GROUP: &str = "manciple.dev";
 /// The version of our resources.
 pub const VERSION: &str = "v1alpha1";
-/// The broker that a resource belongs to: a label.
+/// The label of the broker that a resource belongs to.
 pub const BROKER: &str = "manciple.dev/broker";
-/// The home namespace of whose a Job, a pod or its Secret is, for others of the broker's name may have theirs in the same
-/// namespace: a label.
+/// The label with the home namespace of the broker of a Job, a pod or its Secret, because brokers of the same name may
+/// have theirs in the same namespace.
 pub const HOME: &str = "manciple.dev/home";
-/// The instance that a resource is of, by the name of its resource: a label.
+/// The label of a resource with the name of its instance's resource.
 pub const INSTANCE: &str = "manciple.dev/instance";
-/// What a ConfigMap is kept for: a label.
+/// The label that says what a ConfigMap is kept for.
 pub(crate) const KEEPS: &str = "manciple.dev/keeps";
-/// The value of [`KEEPS`] of a saved catalog.
+/// The value of [`KEEPS`] for a saved catalog.
 pub(crate) const KEEPS_CATALOG: &str = "catalog";
-/// The name of the broker whose catalog a ConfigMap keeps: an annotation.
+/// The annotation with the name of the broker whose catalog a ConfigMap keeps.
 pub(crate) const BROKER_NAME: &str = "manciple.dev/broker-name";
-/// A record as it was first written: an annotation, superseded by `status.record`.
+/// The annotation with a record as it was first written, superseded by `status.record`.
 pub const RECORD: &str = "manciple.dev/record";
-/// When the newest key of a Secret of keys was made (RFC 3339): an annotation.
+/// The annotation that says when the newest key of a Secret of keys was made (RFC 3339).
 pub(crate) const ROTATED: &str = "manciple.dev/rotated";
-/// The id of the key before the newest: an annotation.
+/// The annotation with the id of the key before the newest.
 pub(crate) const FORMER_KEY: &str = "manciple.dev/former-key";
-/// Changes when a record's Secret is tidied up, so that no other writer is under way: an annotation.
+/// The annotation that changes when a record's Secret is tidied up, so that all writes in progress fail.
 pub(crate) const TIDIED: &str = "manciple.dev/tidied";
-/// Holds a resource until what it stands for is gone.
+/// The finalizer that holds a resource until its instance or binding is gone.
 pub const FINALIZER: &str = "manciple.dev/deprovision";
 /// The standard label that says who manages a resource, and its value.
 pub(crate) const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "manciple");
@@ -50,31 +50,33 @@ pub fn resource(broker: &str, key: &Key) -> String {
     format!("{kind}-{}", hash(parts.into_iter().flatten()))
 }
 
-/// An annotation of Jobs: Stakater's Reloader makes them anew under their names, when what they mount has changed.
+/// The annotation of Jobs that keeps Stakater's Reloader from making them anew under their names when what they mount
+/// has changed.
 pub(crate) const RELOADER: (&str, &str) = ("reloader.stakater.com/auto", "false");
 
-/// The value of the label [`BROKER`], which may not be any text: 26 characters of base32(SHA-256(broker)).
+/// The value of the label [`BROKER`], because a label cannot hold any text: 26 characters of base32(SHA-256(broker)).
 pub(crate) fn broker_label(broker: &str) -> String {
     hash([broker])
 }
 
-/// Whether a Job or a pod with the label of a broker is of the one whose home is this. Earlier releases did not say.
+/// Whether a Job or a pod with the label of a broker belongs to the broker with this home. Earlier releases did not
+/// note that.
 pub(crate) fn is_at_home(metadata: &ObjectMeta, home: &str) -> bool {
     let said = metadata.labels.as_ref().and_then(|labels| labels.get(HOME));
     said.is_none_or(|said| said == home)
 }
 
-/// The name of the ConfigMap and the Secret that the catalog of a broker is kept in, by its label.
+/// The name of the ConfigMap and the Secret with the catalog of a broker, by the broker's label.
 pub(crate) fn catalog(label: &str) -> String {
     format!("catalog-{label}")
 }
 
-/// The name of the Secret of the keys that reports for a broker are sealed to, by its label.
+/// The name of the Secret with the keys for a broker's reports, by the broker's label.
 pub(crate) fn keys(label: &str) -> String {
     format!("keys-{label}")
 }
 
-/// A word that nobody else thinks of: 80 random bits. `None`: there are no random numbers to be had.
+/// A unique word of 80 random bits; `None` if there are no random numbers.
 pub(crate) fn random_word() -> Option<String> {
     let mut bytes = [0; 10];
     SystemRandom::new().fill(&mut bytes).ok()?;
@@ -95,7 +97,7 @@ pub(crate) fn hash<'a, T: AsRef<[u8]> + ?Sized + 'a>(
     encoded
 }
 
-/// Of parts, each after its length: no others have it.
+/// The digest of parts, each after its length, so that no other parts have the same.
 pub(crate) fn digest<'a, T: AsRef<[u8]> + ?Sized + 'a>(
     parts: impl IntoIterator<Item = &'a T>,
 ) -> Digest {

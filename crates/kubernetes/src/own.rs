@@ -1,5 +1,5 @@
-//! What a replica has to ask for before it can begin: its own image, a password that all replicas share, and
-//! whose catalogs were saved.
+//! What a replica reads before it can start: its own image, a password that all replicas share, and which brokers have
+//! saved catalogs.
 
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
@@ -11,24 +11,24 @@ use serde_json::json;
 use crate::calls::{CallError, call, find};
 use crate::names;
 
-/// The container of ours, where a pod has others beside it.
+/// The name of our container, where a pod has others beside it.
 const CONTAINER: &str = "manciple";
 /// The key of the Secret that holds the password.
 const PASSWORD: &str = "password";
 /// The key of the Secret that holds the key of digests.
 const DIGEST_KEY: &str = "key";
 
-/// Why it cannot be had.
+/// Why something cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum OwnError {
-    /// The API server does not say.
+    /// The API server does not provide it.
     #[error("{what} in namespace {namespace}: {why}")]
     Unknown {
         /// What was asked for.
         what: String,
-        /// Where.
+        /// The namespace.
         namespace: String,
-        /// What it said instead.
+        /// The API server's answer.
         why: String,
     },
 }
@@ -50,8 +50,8 @@ pub async fn image(client: Client, namespace: &str, pod: &str) -> Result<String,
     image.ok_or_else(|| failed(format!("it has no container {CONTAINER}")))
 }
 
-/// The password in the Secret `admin-…` of a broker, which is made with `fresh` if it is not there. Returns
-/// its name too.
+/// The password in the Secret `admin-…` of a broker, which is made with `fresh` if it does not exist. Returns the name
+/// of the Secret, too.
 ///
 /// # Errors
 /// If the Secret cannot be read or made, or holds no password.
@@ -68,8 +68,8 @@ pub async fn shared_password(
     Ok((name.clone(), password.ok_or_else(failed)?))
 }
 
-/// The key in the Secret `digests-…`, which is made if it is not there: what is digested with it can be
-/// compared by all replicas, and by nobody else. Without the Secret all digests are others.
+/// The key in the Secret `digests-…`, which is made if it does not exist: digests made with it can be compared by all
+/// replicas, and by nobody else. If the Secret is lost all digests change.
 ///
 /// # Errors
 /// If the Secret cannot be read or made, or holds no key.
@@ -87,7 +87,7 @@ pub(crate) async fn digest_key(
     (key.len() == fresh.len()).then_some(key).ok_or_else(|| failed(&no_key(DIGEST_KEY)))
 }
 
-/// What a Secret of ours holds under a key; made with `fresh` if it is not there.
+/// The content of one of our Secrets under a key; the Secret is made with `fresh` if it does not exist.
 async fn shared(
     client: Client,
     namespace: &str,
@@ -111,7 +111,7 @@ async fn shared(
             let secret: Secret =
                 serde_json::from_value(secret).map_err(|error| failed(error.to_string()))?;
             match call(secrets.create(&PostParams::default(), &secret)).await {
-                // Another replica came first.
+                // Another replica was faster.
                 Err(CallError::Exists) => call(secrets.get(name)).await,
                 Err(CallError::NotFound) => {
                     return Err(failed("there is no such namespace: create it first".to_owned()));
@@ -145,8 +145,8 @@ pub async fn saved(client: Client, namespace: &str) -> Result<Vec<String>, OwnEr
     Ok(found.items.into_iter().filter_map(name).collect())
 }
 
-/// Removes what a broker of which there is no record leaves behind: the Jobs that asked it for its catalog, in any of
-/// `further` namespaces too, its saved catalog with the secrets of dashboard clients, and the keys of its runs.
+/// Removes what a broker without records leaves behind: the Jobs that asked it for its catalog, in the `further`
+/// namespaces, too, its saved catalog with the secrets of dashboard clients, and the keys of its runs.
 ///
 /// # Errors
 /// If one of them cannot be removed.
@@ -164,7 +164,7 @@ pub async fn forget(
         unknown(what.to_owned(), place, error.to_string())
     };
     let mut result = Ok(());
-    // What cannot be removed, as in a namespace that is gone, is no reason to leave the rest.
+    // If one thing cannot be removed, as in a namespace that is gone, the rest is removed all the same.
     for place in further.iter().map(String::as_str).chain([namespace]) {
         let jobs = Api::namespaced(client.clone(), place);
         let removed = remove_jobs(&jobs, &label, namespace).await;
@@ -177,13 +177,13 @@ pub async fn forget(
             removed.map_err(|error| failed(&format!("Secret {secret}"), namespace, error));
         result = result.and(removed);
     }
-    // By it a later start knows that there is something to remove.
+    // The ConfigMap goes last: by it a later start knows that there is something to remove.
     result?;
     let removed = find(config_maps.delete(&catalog, &params)).await.map(drop);
     removed.map_err(|error| failed(&format!("ConfigMap {catalog}"), namespace, error))
 }
 
-/// Nobody watches them any more, and so nobody would.
+/// Removes the Jobs of a broker, because nobody watches them any more.
 async fn remove_jobs(jobs: &Api<Job>, label: &str, home: &str) -> Result<(), CallError> {
     let selector = format!("{}={label}", names::BROKER);
     let found = call(jobs.list_metadata(&ListParams::default().labels(&selector))).await?;

@@ -1,9 +1,10 @@
-//! What Kubernetes says of pods, as far as runs of brokers and QuarksJobs read it alike: pure.
+//! Reads the status of pods, as far as runs of brokers and QuarksJobs need it alike; pure.
 
 use k8s_openapi::api::core::v1::{ContainerStatus, PodStatus};
 
-/// Whether a container is said to have ended only because its pod did: kubelets from 1.27 on say that of one that they
-/// never made. One that was made has an id, and one that was seen to run and is gone has that for its last state.
+/// Whether a container counts as ended only because its pod did, and was never made: kubelets from 1.27 on report such
+/// containers as ended. One that was made has an id, and one that was seen to run and is gone has that in its last
+/// state.
 pub(crate) fn never_was(status: &ContainerStatus) -> bool {
     let ended = status.state.as_ref().and_then(|state| state.terminated.as_ref());
     let is_told = ended.is_some_and(|end| {
@@ -17,8 +18,8 @@ pub(crate) fn never_was(status: &ContainerStatus) -> bool {
     is_told && !has_id && !ran && status.restart_count == 0
 }
 
-/// Whether a container waits, by this reason, for an image that its kubelet tries to get again and again. Between the tries
-/// the reason is `ImagePullBackOff`, and at them what the runtime says: that of a registry, of a signature.
+/// Whether this reason means that a container waits for an image whose pull the kubelet tries again and again. Between
+/// the tries the reason is `ImagePullBackOff`, and at them that of the runtime: a registry's, or a signature's.
 pub(crate) fn is_pull(reason: &str) -> bool {
     const PULLS: [&str; 5] = [
         "ErrImagePull",
@@ -30,13 +31,13 @@ pub(crate) fn is_pull(reason: &str) -> bool {
     PULLS.contains(&reason)
 }
 
-/// Whether it waits for one that its kubelet does not try to get.
+/// Whether this reason means that a container waits for an image that the kubelet does not try to pull.
 pub(crate) fn is_no_image(reason: &str) -> bool {
     ["InvalidImageName", "ErrImageNeverPull"].contains(&reason)
 }
 
-/// Why a pod has no node, if that is said: `words` where no node takes it. From Kubernetes 1.27 on a pod may be held back
-/// before anybody looks for one.
+/// Why a pod has no node, if its status says so: `words` if no node takes it. From Kubernetes 1.27 on a pod may be held
+/// back before the scheduler looks for one.
 pub(crate) fn without_node(status: &PodStatus, words: &str) -> Option<String> {
     let mut conditions = status.conditions.iter().flatten();
     let condition = conditions.find(|it| it.type_ == "PodScheduled" && it.status == "False")?;

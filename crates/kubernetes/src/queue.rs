@@ -1,4 +1,5 @@
-//! Who is to be looked at, and when: each at most once at a time, and those of one namespace never by all who look.
+//! A queue of keys to be processed, each with its time: each key is processed at most once at a time, and those of one
+//! namespace never occupy all workers.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::Hash;
@@ -11,52 +12,71 @@ use futures_util::FutureExt as _;
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
 
-/// The pause after a first failure; doubled with each.
+/// The pause after the first failure; doubled with each further one.
 const AGAIN: Duration = Duration::from_millis(250);
-/// The longest such pause.
+/// The longest pause after a failure.
 const LONGEST: Duration = Duration::from_secs(30);
-/// Nobody waits for longer: more than some years no clock may count to.
+/// The longest time until a key is due: a clock cannot count to arbitrarily far times.
 const FAR: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Of so many workers one at least is not for the namespace that has the most of them: calls there may take long, as where a
-/// webhook does not answer.
+/// One worker in this many, at least one, is reserved for other namespaces than the busiest: calls there may take long,
+/// as where a webhook does not answer.
 const PART_FOR_OTHERS: usize = 5;
 
-/// Who is looked at, of a namespace.
+/// A key that belongs to a namespace.
 pub(crate) trait Placed {
     fn namespace(&self) -> &Arc<str>;
 }
 
-/// How a look ended: when to look again though nothing happens, or that it failed; then it is after a pause, and after
-/// so long at the latest.
-pub(crate) type Looked = Result<Option<Duration>, Option<Duration>>;
+/// How a turn ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Looked {
+    /// There is nothing to do until something happens.
+    Idle,
+    /// The next turn comes after this time, though nothing happens.
+    Again(Duration),
+    /// A call failed: the next turn comes after a pause that grows with each failure, and after this time at the latest.
+    Failed { latest: Option<Duration> },
+}
 
-/// A queue of those who may have something to do.
+impl Looked {
+    pub(crate) const AT_ONCE: Self = Self::Again(Duration::ZERO);
+    pub(crate) const FAILED: Self = Self::Failed { latest: None };
+}
+
+impl From<Option<Duration>> for Looked {
+    /// After this time, if there is one.
+    fn from(again: Option<Duration>) -> Self {
+        again.map_or(Self::Idle, Self::Again)
+    }
+}
+
+/// A queue of keys that may have something to do.
 pub(crate) struct Queue<K> {
     turns: Mutex<Turns<K>>,
     pushed: Notify,
 }
 
 struct Turns<K> {
-    /// By namespace.
+    /// The keys of each namespace.
     places: BTreeMap<Arc<str>, Place<K>>,
     of: HashMap<K, Turn>,
 }
 
-/// Those of a namespace.
+/// The keys of one namespace.
 struct Place<K> {
     due: BTreeSet<(Instant, K)>,
-    /// How many of them are being looked at.
+    /// How many of the keys are being processed.
     busy: usize,
 }
 
 #[derive(Default)]
 struct Turn {
-    /// When it is looked at.
+    /// When the key is due.
     due: Option<Instant>,
-    /// It is being looked at.
+    /// Whether the key is being processed.
     busy: bool,
-    /// To be looked at again when that is done.
+    /// Whether the key is to be processed again after that.
     again: bool,
     failures: u32,
 }
@@ -73,7 +93,7 @@ impl<K: Clone + Ord + Hash + Placed> Queue<K> {
         self.turns.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Something has happened to these.
+    /// Queues keys to which something has happened.
     pub(crate) fn push(&self, keys: impl IntoIterator<Item = K>) {
         let mut turns = self.lock();
         let now = Instant::now();
@@ -81,7 +101,7 @@ impl<K: Clone + Ord + Hash + Placed> Queue<K> {
         for key in keys {
             any = true;
             let turn = turns.of.entry(key.clone()).or_default();
-            // Whoever failed waits; what has happened may be what it waits for.
+            // A failed key waits for its pause; what has happened may be what it needs.
             match turn.busy {
                 true => turn.again = true,
                 false => turns.schedule(key, now),
@@ -93,7 +113,7 @@ impl<K: Clone + Ord + Hash + Placed> Queue<K> {
         }
     }
 
-    /// The next whose turn it is, waited for: of the namespace of which the fewest are being looked at, of none of which
+    /// Waits for the next key that is due: from the namespace with the fewest keys being processed, and from none where
     /// `most` are.
     pub(crate) async fn next(&self, most: usize) -> K {
         loop {
@@ -111,18 +131,22 @@ impl<K: Clone + Ord + Hash + Placed> Queue<K> {
         }
     }
 
-    /// It was looked at.
+    /// Notes that a key was processed.
     pub(crate) fn done(&self, key: K, looked: Looked) {
         let mut turns = self.lock();
         turns.freed(&key);
         let turn = turns.of.entry(key.clone()).or_default();
         turn.busy = false;
         let again = std::mem::take(&mut turn.again);
-        turn.failures = if looked.is_ok() { 0 } else { turn.failures.saturating_add(1) };
+        turn.failures = match looked {
+            Looked::Failed { .. } => turn.failures.saturating_add(1),
+            Looked::Idle | Looked::Again(_) => 0,
+        };
         let pause = match looked {
             _ if again => Some(Duration::ZERO),
-            Ok(pause) => pause,
-            Err(latest) => {
+            Looked::Idle => None,
+            Looked::Again(pause) => Some(pause),
+            Looked::Failed { latest } => {
                 let pause = doubled(AGAIN, turn.failures, LONGEST);
                 latest.into_iter().chain([pause]).min()
             }
@@ -136,19 +160,20 @@ impl<K: Clone + Ord + Hash + Placed> Queue<K> {
             None => {
                 turns.of.remove(&key);
                 drop(turns);
-                // Another of its namespace may have waited for this one.
+                // Another key of the namespace may have waited for this one.
                 self.pushed.notify_one();
             }
         }
     }
 }
 
-/// How many of these workers one namespace has at most.
+/// How many of the workers one namespace may occupy.
 fn most(workers: usize) -> usize {
     (workers - (workers / PART_FOR_OTHERS).max(1)).max(1)
 }
 
-/// Takes turns for ever, so many at a time; only while it leads, for whose turn comes then is looked at by another.
+/// Processes the keys of a queue for ever, with this many workers; a key that comes up while this process does not lead
+/// is dropped, because another one processes it.
 pub(crate) async fn take_turns<K, F>(
     queue: Arc<Queue<K>>,
     workers: usize,
@@ -167,21 +192,21 @@ pub(crate) async fn take_turns<K, F>(
         let Ok(permit) = Arc::clone(&workers).acquire_owned().await else { return };
         let key = queue.next(most).await;
         if !leads() {
-            queue.done(key, Ok(None));
+            queue.done(key, Looked::Idle);
             continue;
         }
-        // A defect in one look is no reason never to look again.
+        // A panic while processing one key does not stop the others, or later turns.
         let step = AssertUnwindSafe(step(key.clone())).catch_unwind();
         let queue = Arc::clone(&queue);
         steps.spawn(async move {
-            queue.done(key, step.await.unwrap_or(Err(None)));
+            queue.done(key, step.await.unwrap_or(Looked::FAILED));
             drop(permit);
         });
     }
 }
 
 impl<K: Clone + Ord + Hash + Placed> Turns<K> {
-    /// No later than it is due anyway.
+    /// Schedules a key, unless it is due earlier anyway.
     fn schedule(&mut self, key: K, at: Instant) {
         let turn = self.of.entry(key.clone()).or_default();
         if turn.due.is_some_and(|due| due <= at) {
@@ -196,7 +221,7 @@ impl<K: Clone + Ord + Hash + Placed> Turns<K> {
         place.due.insert((at, key));
     }
 
-    /// The next whose turn it is, or when the next is due.
+    /// Takes the next key that is due, or returns when the next one will be.
     fn take(&mut self, most: usize, now: Instant) -> Result<K, Option<Instant>> {
         let open = self.places.values_mut().filter(|place| place.busy < most);
         let firsts = open.filter_map(|place| Some((place.due.first()?.0, place)));
@@ -213,7 +238,7 @@ impl<K: Clone + Ord + Hash + Placed> Turns<K> {
         Ok(key)
     }
 
-    /// It is not being looked at any more.
+    /// Notes that a key is not being processed any more.
     fn freed(&mut self, key: &K) {
         if let Some(place) = self.places.get_mut(key.namespace()) {
             place.busy = place.busy.saturating_sub(1);
@@ -258,7 +283,7 @@ mod tests {
     #[test]
     fn a_pause_that_no_clock_counts_to_is_a_day() {
         let queue = Queue::default();
-        queue.done(key("n", 1), Ok(Some(Duration::MAX)));
+        queue.done(key("n", 1), Looked::Again(Duration::MAX));
         assert!(queue.only().duration_since(Instant::now()) <= FAR);
     }
 
@@ -276,7 +301,7 @@ mod tests {
             let turn = Turn { busy: true, failures, ..Turn::default() };
             queue.lock().of.insert(key("n", 1), turn);
             let before = Instant::now();
-            queue.done(key("n", 1), Err(latest));
+            queue.done(key("n", 1), Looked::Failed { latest });
             let pause = queue.only().duration_since(before);
             let is_as_expected = pause >= expected && pause < expected + seconds(1);
             assert!(is_as_expected, "{failures} failures, {latest:?}: {pause:?}");
@@ -291,18 +316,18 @@ mod tests {
         assert_eq!(taken.len(), 4, "no more than it may");
         queue.push([key("other", 1), key("other", 2)]);
         assert_eq!(queue.take(4), Some(key("other", 1)));
-        queue.done(taken[0].clone(), Ok(None));
+        queue.done(taken[0].clone(), Looked::Idle);
         assert_eq!(queue.take(4), Some(key("other", 2)), "it has the fewer");
         assert_eq!(queue.take(4), Some(key("slow", 4)), "one of it is done");
         assert_eq!(queue.take(4), None);
 
         for taken in &taken[1..] {
-            queue.done(taken.clone(), Ok(None));
+            queue.done(taken.clone(), Looked::Idle);
         }
         let rest: Vec<_> = std::iter::from_fn(|| queue.take(9)).collect();
         assert_eq!(rest.len(), 4);
         for key in [key("other", 1), key("other", 2), key("slow", 4)].into_iter().chain(rest) {
-            queue.done(key, Ok(None));
+            queue.done(key, Looked::Idle);
         }
         let turns = queue.lock();
         assert!(turns.places.is_empty() && turns.of.is_empty(), "nothing is remembered of them");
@@ -316,7 +341,7 @@ mod tests {
         let waits = Arc::clone(&queue);
         let second = tokio::spawn(async move { waits.next(1).await });
         tokio::task::yield_now().await;
-        queue.done(first, Ok(None));
+        queue.done(first, Looked::Idle);
         assert_eq!(second.await.unwrap(), key("n", 2));
     }
 

@@ -1,7 +1,8 @@
-//! `ServiceInstance` and `ServiceBinding`: their definitions, and how a record is shown in one.
+//! `ServiceInstance` and `ServiceBinding`: their CustomResourceDefinitions, and how they show a record.
 //!
-//! `spec` says what was ordered at first, `status` how it stands: an update's plan is there. `status.record` is
-//! the record itself, as JSON in a string: numbers and nulls come back as they were, which a patch would not promise.
+//! `spec` is the first order, `status` the present state, including the plan after an update. `status.record` is the
+//! record itself, as JSON in a string, so that numbers and nulls come back unchanged, which a patch would not
+//! guarantee.
 
 use engine::record::{Key, Lifecycle, Phase, Record};
 use kube::discovery::ApiResource;
@@ -20,15 +21,15 @@ use crate::names::{GROUP, VERSION};
 pub enum Kind {
     /// A service instance.
     ServiceInstance,
-    /// A binding of one.
+    /// A service binding.
     ServiceBinding,
 }
 
 impl Kind {
-    /// Both.
+    /// Both kinds.
     pub const ALL: [Self; 2] = [Self::ServiceInstance, Self::ServiceBinding];
 
-    /// Of a record.
+    /// The kind of a record.
     pub fn of(key: &Key) -> Self {
         match key {
             Key::Instance(_) => Self::ServiceInstance,
@@ -36,7 +37,7 @@ impl Kind {
         }
     }
 
-    /// As in manifests.
+    /// The kind, as manifests name it.
     pub fn name(self) -> &'static str {
         match self {
             Self::ServiceInstance => "ServiceInstance",
@@ -44,7 +45,7 @@ impl Kind {
         }
     }
 
-    /// As in paths.
+    /// The plural, as URL paths have it.
     pub fn plural(self) -> &'static str {
         match self {
             Self::ServiceInstance => "serviceinstances",
@@ -52,7 +53,7 @@ impl Kind {
         }
     }
 
-    /// For the client.
+    /// The resource, as the client needs it.
     pub fn resource(self) -> ApiResource {
         ApiResource {
             group: GROUP.to_owned(),
@@ -64,13 +65,13 @@ impl Kind {
     }
 }
 
-/// `manciple.dev/v1alpha1`.
+/// The `apiVersion` of our kinds: `manciple.dev/v1alpha1`.
 pub fn api_version() -> String {
     format!("{GROUP}/{VERSION}")
 }
 
-/// What was ordered, of a record that is first written: nothing confidential. To change it with each update would be
-/// a second write, and the two would disagree in between.
+/// The spec for the first write of a record: the order, without confidential parts. To change it with each update would
+/// be a second write, and the two would disagree in between.
 pub(crate) fn spec(broker: &str, record: &Record) -> Value {
     let ordered = &record.ordered;
     let mut spec = json!({
@@ -94,7 +95,7 @@ pub(crate) fn spec(broker: &str, record: &Record) -> Value {
     spec
 }
 
-/// How a record stands, for people; `record` is it itself.
+/// The status that shows a record to people; its member `record` is the record itself, as `written`.
 pub(crate) fn status(written: &str, record: &Record, since: Since) -> Value {
     let operation = &record.operation;
     let (state, description) = match &operation.phase {
@@ -119,13 +120,13 @@ pub(crate) fn status(written: &str, record: &Record, since: Since) -> Value {
     })
 }
 
-/// Whether each condition holds (Ready, Failed, Progressing), and since when that is so, in milliseconds since 1970.
-/// A write that leaves it so leaves the time.
+/// Whether each condition holds (Ready, Failed, Progressing), and since when, in milliseconds since 1970. A write that
+/// does not change a condition keeps its time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Since([(bool, u64); 3]);
 
 impl Since {
-    /// As a write says it that comes after one.
+    /// The times for a write that follows another.
     pub(crate) fn after(before: Option<Self>, record: &Record) -> Self {
         let ready = record.lifecycle == Lifecycle::Ready;
         let failed = matches!(record.operation.phase, Phase::Failed(_));
@@ -145,7 +146,7 @@ fn plan_version(record: &Record) -> Option<&str> {
     Some(info.version.as_str()).filter(|version| !version.is_empty())
 }
 
-/// In one word, for `kubectl get`.
+/// The phase in one word, for `kubectl get`.
 fn phase(record: &Record) -> &'static str {
     let (action, busy) = (record.operation.action, record.is_busy());
     match record.lifecycle {
@@ -158,7 +159,8 @@ fn phase(record: &Record) -> &'static str {
     }
 }
 
-/// Ready: it can be used. Failed: the last operation did. Progressing: one is going on.
+/// The conditions. Ready: the instance or binding can be used. Failed: the last operation failed. Progressing: an
+/// operation is in progress.
 fn conditions(record: &Record, Since([ready, failed, progressing]): Since) -> Value {
     let operation = &record.operation;
     let failure = match &operation.phase {
@@ -187,7 +189,7 @@ fn conditions(record: &Record, Since([ready, failed, progressing]): Since) -> Va
     ])
 }
 
-/// `exit-status` as `ExitStatus`: reasons are words in this form.
+/// Turns `exit-status` into `ExitStatus`, the form of reasons.
 pub(crate) fn pascal(words: &str) -> String {
     let word = |word: &str| {
         let mut letters = word.chars();
@@ -196,14 +198,14 @@ pub(crate) fn pascal(words: &str) -> String {
     words.split('-').map(word).collect()
 }
 
-/// RFC 3339, in seconds, as conditions have it.
+/// A time as RFC 3339, in seconds, as conditions have it.
 pub(crate) fn time(milliseconds: u64) -> String {
     let seconds = i64::try_from(milliseconds / 1000).unwrap_or(i64::MAX);
     let time = jiff::Timestamp::from_second(seconds).unwrap_or(jiff::Timestamp::MAX);
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// Of one of our kinds.
+/// The CustomResourceDefinition of one of our kinds.
 pub(crate) fn definition(kind: Kind) -> Value {
     let short = match kind {
         Kind::ServiceInstance => "si",

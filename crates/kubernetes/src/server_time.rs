@@ -1,10 +1,10 @@
-//! The API server's time: what it says of when things were made is compared with nothing else.
+//! The API server's time: the times at which objects were made are compared only with this.
 //!
-//! Each answer says when it was given. Our clock is right as long as it agrees with that; where it does not,
-//! it is corrected by as little as needed. So replicas whose clocks are wrong decide as the others do.
+//! Each answer has the time at which it was given. Our clock counts as right as long as it agrees with that; where it
+//! does not, it is corrected by as little as needed. So replicas whose clocks are wrong decide like the others.
 //!
-//! What Kubernetes was given a while for cannot be held against it while its API server answered nobody: since when
-//! that answers again is remembered, too.
+//! Kubernetes cannot meet deadlines while its API server answers nobody: so it is also remembered since when the API
+//! server answers again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -20,29 +20,30 @@ use kube::client::Body;
 
 use crate::answers::{self, Says};
 
-/// The API server was away if it answered none of our calls for so long, in milliseconds.
+/// After how many milliseconds without an answer to any of our calls the API server counts as away.
 const AWAY: i64 = 5_000;
 
-/// It is said at most so often that our clock is corrected, in milliseconds: two API servers behind one address, whose clocks
-/// differ, correct it by each answer.
+/// How many milliseconds pass at least between log messages about corrections of our clock: two API servers behind one
+/// address, whose clocks differ, correct it with each answer.
 const SAID_EVERY: i64 = 60_000;
 
-/// Our clock, and how far it is behind the API server's.
+/// The API server's time: our clock, and how far it is behind.
 pub(crate) struct ServerTime {
     clock: Arc<dyn Clock>,
-    /// In milliseconds.
+    /// How many milliseconds our clock is behind.
     behind: AtomicI64,
-    /// When it was last said that it is corrected, by our clock; 0: never.
+    /// When a correction was last logged, by our clock; 0: never.
     said: AtomicI64,
     /// When a call was last answered, by our clock.
     heard: AtomicI64,
-    /// Since when no call was answered, by our clock; 0: the last one was.
+    /// Since when no call was answered, by our clock; 0: the last call was.
     silent: AtomicI64,
-    /// Since when it is known to be there, in milliseconds since 1970 by its own time; 0: nobody has asked it yet.
+    /// Since when the API server is known to answer, in milliseconds since 1970 by its own time; 0: it was not asked
+    /// yet.
     back: AtomicI64,
 }
 
-/// A call that has no answer yet. Whoever waited for long, and waits no more, had none.
+/// A call without an answer yet. If it is dropped after a long wait, it had none.
 struct Asked {
     time: Arc<ServerTime>,
     sent: i64,
@@ -51,12 +52,12 @@ struct Asked {
 }
 
 impl ServerTime {
-    /// A client that learns from each answer what time it is.
+    /// Wraps a client so that this learns the time from each answer.
     pub(crate) fn of(client: &Client, namespace: &str) -> (Client, Arc<Self>) {
         Self::by(Arc::new(SystemClock), client, namespace)
     }
 
-    /// The same, where this is our clock.
+    /// Like [`ServerTime::of`], with a given clock.
     pub(crate) fn by(
         clock: Arc<dyn Clock>,
         client: &Client,
@@ -84,9 +85,9 @@ impl ServerTime {
         self.back_millis() / 1000
     }
 
-    /// Since when the API server answers, in milliseconds since 1970: now while it is away, for longer than [`AWAY`], and
-    /// otherwise since it was for the last time, or since it was first asked: whoever has just begun cannot know more. What
-    /// is noticed by those alone whose calls had no answer.
+    /// Since when the API server answers, in milliseconds since 1970: now, while it has been away for longer than
+    /// [`AWAY`]; otherwise since it was last away, or since it was first asked, because a process that has just started
+    /// cannot know more. Only a process whose calls had no answer notices that the API server is away.
     pub(crate) fn back_millis(&self) -> i64 {
         let silent = self.silent.load(Ordering::Acquire);
         let is_away = silent != 0 && self.ours().saturating_sub(silent) >= AWAY;
@@ -102,7 +103,7 @@ impl ServerTime {
     }
 
     fn answered(&self, received: i64) {
-        // Not the latest of all: our clock may have been set back.
+        // Not the maximum of all: our clock may have been set back.
         self.heard.store(received, Ordering::Relaxed);
         let silent = self.silent.load(Ordering::Acquire);
         let behind = self.behind.load(Ordering::Relaxed);
@@ -113,14 +114,14 @@ impl ServerTime {
         } else if self.back.load(Ordering::Relaxed) == 0 {
             self.back.store(received.saturating_add(behind), Ordering::Relaxed);
         }
-        // Last: whoever finds it cleared finds since when.
+        // Cleared last: a reader that finds it cleared also finds since when.
         self.silent.store(0, Ordering::Release);
     }
 
     fn unanswered(&self, sent: i64) {
-        // Others may have been answered while this one waited: then it was not away.
+        // Other calls may have been answered while this one waited: then the API server was not away.
         let since = sent.max(self.heard.load(Ordering::Relaxed));
-        // As it was, if another was not answered before.
+        // Unchanged, if an earlier call was not answered.
         let _ = self.silent.compare_exchange(0, since, Ordering::Release, Ordering::Relaxed);
     }
 
@@ -129,7 +130,7 @@ impl ServerTime {
         self.now_millis() / 1000
     }
 
-    /// Its time, in milliseconds since 1970.
+    /// The API server's time, in milliseconds since 1970.
     pub(crate) fn now_millis(&self) -> i64 {
         self.ours().saturating_add(self.behind.load(Ordering::Relaxed))
     }
@@ -155,7 +156,8 @@ impl ServerTime {
         }
     }
 
-    /// Whether it was not said for [`SAID_EVERY`], nor later than now: our clock may have been set back.
+    /// Whether a correction is to be logged: none was for [`SAID_EVERY`], or the last one is in the future, because our
+    /// clock was set back.
     fn is_to_be_said(&self, now: i64) -> bool {
         let said = self.said.load(Ordering::Relaxed);
         let is_due = said == 0 || !(0..SAID_EVERY).contains(&now.saturating_sub(said));
@@ -164,7 +166,7 @@ impl ServerTime {
     }
 }
 
-/// What was answered.
+/// The answer to a call.
 type Answer = http::Response<Body>;
 
 impl Asked {
@@ -181,7 +183,7 @@ impl Asked {
         answer
     }
 
-    /// With its whole body, where that says why it failed.
+    /// Reads the answer, with its whole body, if that says why it failed.
     async fn read(
         &self,
         answer: impl Future<Output = Result<Answer, kube::Error>>,
@@ -219,8 +221,8 @@ impl Clock for ServerTime {
     }
 }
 
-/// What has to be added to our clock: as before if that fits, else the nearest that does. The server said
-/// its time, cut to seconds, between what our clock said when we asked and when we heard.
+/// The milliseconds to be added to our clock: as before if that fits, else the nearest value that does. The server
+/// noted its time, cut to seconds, between our sending and our receiving.
 fn corrected(known: i64, said: i64, sent: i64, received: i64) -> i64 {
     let least = said.saturating_sub(received);
     let most = said.saturating_add(999).saturating_sub(sent).max(least);

@@ -1,7 +1,8 @@
-//! A record in three parts: what anybody may see who may see resources, and two that stand in a Secret.
+//! Splits a record into three parts: a public one, for everybody who may read resources, and two confidential ones in a
+//! Secret.
 //!
-//! The order is what a run is given of it, in the words of the request, so that a run's pod can be given
-//! it as it stands there. The rest is what only we need. A part that is empty is not kept at all.
+//! The part `order` is what a run is given, in the words of the request, so that a run's pod can be given it unchanged.
+//! The part `rest` is what only we need. An empty part is not kept.
 
 use engine::record::Record;
 use serde::{Deserialize, Serialize};
@@ -9,24 +10,24 @@ use serde_json::{Map, Value};
 
 use crate::resources::Since;
 
-/// What the operation's request says in confidence, by the members of [`osb::Work`].
+/// The confidential members of an operation, by their names in [`osb::Work`].
 const OF_OPERATION: [&str; 2] = ["previous_values", "originating_identity"];
 const OF_ORDER: [&str; 2] = ["parameters", "context"];
-/// The rest, where it is in a record.
+/// The places of the part `rest` in a record.
 const REST: [&str; 4] = ["/made/binding", "/made/state", "/ordered/parameters", "/ordered/context"];
-/// As good as what it is a hash of.
+/// The request hash, as confidential as the request.
 const HASH: &str = "/operation/request_hash";
 
-/// A record, apart.
+/// A split record.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Parts {
-    /// Nothing confidential is in it.
+    /// The part without anything confidential.
     pub(crate) public: Value,
     pub(crate) order: Map<String, Value>,
     pub(crate) rest: Map<String, Value>,
 }
 
-/// Where in its Secret the confidential parts of a record are; `None` if they are empty.
+/// The keys of the Secret under which the confidential parts of a record are; `None` for an empty part.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Places {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -36,37 +37,37 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    /// All of them.
+    /// All keys.
     pub(crate) fn keys(&self) -> impl Iterator<Item = &String> {
         [&self.order, &self.rest].into_iter().flatten()
     }
 
-    /// Whether this is one of them.
+    /// Whether a key is one of these.
     pub(crate) fn names(&self, key: &String) -> bool {
         self.keys().any(|known| known == key)
     }
 
-    /// Those that another does not name.
+    /// The keys that `other` does not have.
     pub(crate) fn without(&self, other: &Self) -> Self {
         let only = |key: &Option<String>| key.clone().filter(|key| !other.names(key));
         Self { order: only(&self.order), rest: only(&self.rest) }
     }
 }
 
-/// What stands in a resource: the public part, and where the others are.
+/// The content of a resource: the public part, and the keys of the others.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Written {
     pub(crate) record: Value,
-    /// No two writes have the same: a write that changes nothing would not give a new version.
+    /// A word that is unique to each write: otherwise a write that changes nothing would not give a new version.
     pub(crate) write: String,
-    /// Of its conditions; a tombstone has none.
+    /// The times of the conditions; a tombstone has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) since: Option<Since>,
     #[serde(flatten)]
     pub(crate) places: Places,
 }
 
-/// Takes a record apart.
+/// Splits a record.
 pub(crate) fn split(record: &Record) -> serde_json::Result<Parts> {
     let mut public = serde_json::to_value(record)?;
     let mut order = Map::new();
@@ -91,7 +92,7 @@ pub(crate) fn split(record: &Record) -> serde_json::Result<Parts> {
     Ok(Parts { public, order, rest })
 }
 
-/// Puts a record together again.
+/// Joins the parts to the record again.
 pub(crate) fn join(parts: Parts) -> serde_json::Result<Record> {
     let Parts { mut public, order, rest } = parts;
     let updates = public.pointer("/operation/target").is_some();
@@ -105,14 +106,14 @@ pub(crate) fn join(parts: Parts) -> serde_json::Result<Record> {
             put(&mut public, object, name, value);
         }
     }
-    // Not confidential where it is empty, but not optional either.
+    // An empty hash is not confidential, but not optional either.
     if let Some(operation) = public.get_mut("operation").and_then(Value::as_object_mut) {
         operation.entry("request_hash").or_insert_with(|| Value::String(String::new()));
     }
     serde_json::from_value(public)
 }
 
-/// Takes a member out. What is empty and not optional in a record comes back by itself.
+/// Takes a member out of the public part. Members that are empty and not optional in a record come back by themselves.
 fn take(value: &mut Value, pointer: &str) -> Option<Value> {
     let (object, name) = pointer.rsplit_once('/')?;
     let member = value.pointer_mut(object)?.as_object_mut()?.remove(name)?;

@@ -1,4 +1,4 @@
-//! How names are written (Kubernetes, "Object Names and IDs").
+//! The syntax of names (Kubernetes, "Object Names and IDs").
 
 /// Whether a text can be the name of a namespace: a DNS label (RFC 1123) of 63 bytes at most.
 pub fn is_label(text: &str) -> bool {

@@ -1,10 +1,10 @@
-//! Tasks of which each is for something, that is told when it has ended: one that panicked cannot say so itself.
+//! A set of tasks, each with a key that is returned when the task ends: a task that panicked cannot report that itself.
 
 use std::collections::HashMap;
 
 use tokio::task::{Id, JoinError, JoinSet};
 
-/// Tasks that go on, each for a `K`. They end when this is dropped.
+/// The running tasks, each for a key `K`. They are aborted when this is dropped.
 pub(crate) struct Tasks<K, T> {
     going: JoinSet<T>,
     of: HashMap<Id, K>,
@@ -22,12 +22,12 @@ impl<K, T: Send + 'static> Tasks<K, T> {
         self.of.insert(id, key);
     }
 
-    /// How many go on.
+    /// How many tasks are running.
     pub(crate) fn len(&self) -> usize {
         self.going.len()
     }
 
-    /// The next that ends; `None` while none goes on. To be dropped loses none.
+    /// Waits for the next task that ends; `None` if none is running. Dropping the future loses no result.
     pub(crate) async fn next(&mut self) -> Option<(K, Result<T, JoinError>)> {
         let (id, ended) = match self.going.join_next_with_id().await? {
             Ok((id, ended)) => (id, Ok(ended)),

@@ -1,7 +1,6 @@
-//! Objects of a known kind as text: of a list that is read as a whole each is read alone, and what was read of it is gone
-//! before the next.
+//! Objects of a known kind as text: each object of a list is parsed alone, and dropped before the next.
 //!
-//! A megabyte of JSON may take thirty once it is read, and a page has dozens.
+//! A megabyte of JSON may take thirty once it is parsed, and a page has dozens of objects.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -18,10 +17,10 @@ use serde_json::value::RawValue;
 use crate::calls::{CallError, call, next_page};
 use crate::deep;
 
-/// How many come in a page: each may be a megabyte, and a page is in memory twice while it is read.
+/// How many objects are in a page: each may be a megabyte, and a page is in memory twice while it is read.
 pub(crate) const PAGE: u32 = 20;
 
-/// One, and what watches have to know of it.
+/// An object as text, with the metadata that watches need.
 pub(crate) struct Text<K> {
     metadata: ObjectMeta,
     text: Box<RawValue>,
@@ -29,8 +28,8 @@ pub(crate) struct Text<K> {
 }
 
 impl<K: DeserializeOwned> Text<K> {
-    /// The object; `None` if it would take more than [`deep::HEAVIEST`], is nested deeper than our decoder goes, or is none
-    /// of the kind, which an API server does not give.
+    /// Parses the object; `None` if it would take more than [`deep::HEAVIEST`], is nested deeper than our decoder goes,
+    /// or is none of the kind, which an API server does not send.
     pub(crate) fn read(&self) -> Option<K> {
         let read = self.whole();
         if read.is_none() {
@@ -39,13 +38,13 @@ impl<K: DeserializeOwned> Text<K> {
         read
     }
 
-    /// The same of a kind that keeps its parts as text, and weighs each where it reads it.
+    /// Parses an object of a kind that keeps its parts as text, and weighs each when it parses it.
     pub(crate) fn in_parts(&self) -> Option<K> {
         serde_json::from_str(self.text.get()).ok()
     }
 
-    /// The same of one that must not be taken for gone, as a Job of ours: if it is too heavy, without what makes it so
-    /// ([`deep::gist`]). Its metadata is there in any case.
+    /// Parses an object that must not be taken for gone, such as a Job of ours: if it is too heavy, without what makes
+    /// it so ([`deep::gist`]). Its metadata is always there.
     pub(crate) fn gist(&self) -> Option<K>
     where
         K: Resource,
@@ -70,10 +69,10 @@ impl<K: DeserializeOwned> Text<K> {
     }
 }
 
-/// What `read` takes of each object of a list, which comes in pages: of no more than [`PAGE`] the text is held at a time.
+/// Applies `read` to each object of a list, page by page: the text of no more than [`PAGE`] objects is held at a time.
 ///
 /// # Errors
-/// If a page does not come; also if the API server has forgotten meanwhile what the list began with.
+/// If a page cannot be read; also if the API server has dropped the version with which the list began.
 pub(crate) async fn each<K, T>(
     api: &Api<Text<K>>,
     of: ListParams,
@@ -108,7 +107,7 @@ impl<K> Clone for Text<K> {
     }
 }
 
-/// Not what it holds: it may be a Secret.
+/// The content is not shown: it may be a Secret.
 impl<K> fmt::Debug for Text<K> {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         to.debug_struct("Text").field("name", &self.metadata.name).finish_non_exhaustive()

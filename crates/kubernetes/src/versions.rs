@@ -1,33 +1,33 @@
-//! What a server's version tells of the kubelets that it may have: they are older by three minor versions at most, and
-//! by two before 1.28 (<https://kubernetes.io/releases/version-skew-policy>).
+//! What a server's version tells about its kubelets: they are older by three minor versions at most, and by two before
+//! 1.28 (<https://kubernetes.io/releases/version-skew-policy>).
 
 use k8s_openapi::apimachinery::pkg::version::Info;
 
 /// The first minor version of Kubernetes 1 all of whose kubelets end sidecars by themselves: those of 1.29 do. An older
 /// one would never end a sidecar, or not take its pod.
 const NATIVE_SIDECARS: u32 = 29 + 3;
-/// The first all of whose Job controllers leave a pod without another until it has ended (`podReplacementPolicy`): those of
-/// 1.29 do, and they may be older by one minor version.
+/// The first minor version all of whose Job controllers replace a pod only when it has ended (`podReplacementPolicy`):
+/// those of 1.29 do, and they may be older by one minor version.
 const WAITS_FOR_PODS: u32 = 29 + 1;
-/// The first all of whose kubelets see a pod to its end that is deleted while it is made: those of 1.22 do.
+/// The first minor version all of whose kubelets end a pod that is deleted while it is made: those of 1.22 do.
 const SEEN_TO_THEIR_END: u32 = 22 + 2;
 
-/// Whether every kubelet of this server knows a native sidecar.
+/// Whether every kubelet of this server supports native sidecars.
 pub(crate) fn has_native_sidecars(version: &Info) -> bool {
     minor(version).is_some_and(|minor| minor >= NATIVE_SIDECARS)
 }
 
-/// Whether a kubelet of this server may leave a pod alone for ever that was deleted while it was made.
+/// Whether a kubelet of this server may ignore for ever a pod that was deleted while it was made.
 pub(crate) fn forgets_pods(version: &Info) -> bool {
     minor(version).is_some_and(|minor| minor < SEEN_TO_THEIR_END)
 }
 
-/// Whether this server may have a second pod made for a Job while the first one is only asked to go.
+/// Whether this server may make a second pod for a Job while the first one is only being deleted.
 pub(crate) fn makes_second_pods(version: &Info) -> bool {
     minor(version).is_none_or(|minor| minor < WAITS_FOR_PODS)
 }
 
-/// Of 1; every later major version is later than all of them. Providers write `29+`.
+/// The minor version of Kubernetes 1; a later major version counts as later than all of them. Providers write `29+`.
 fn minor(version: &Info) -> Option<u32> {
     let number = |text: &str| -> Option<u32> {
         text.trim_end_matches(|character: char| !character.is_ascii_digit()).parse().ok()

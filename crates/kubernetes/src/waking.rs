@@ -1,9 +1,9 @@
-//! The time that passes whether or not the machine is awake. Timers, and what the standard library measures with, stand
-//! still while it sleeps; other machines do not, nor does what they have agreed on.
+//! Time that also passes while the machine sleeps. Timers, and the clocks of the standard library, stand still then;
+//! other machines do not, nor do the times agreed with them.
 
 use std::time::Duration;
 
-/// How long the machine is up, asleep or not: since some time before this process began.
+/// How long the machine has been up, asleep or not: since some time before this process began.
 #[cfg(not(test))]
 pub(crate) fn uptime() -> Duration {
     use rustix::time::{ClockId, clock_gettime};
@@ -14,12 +14,12 @@ pub(crate) fn uptime() -> Duration {
     Duration::try_from(clock_gettime(clock)).unwrap_or_default()
 }
 
-/// How long ago that is.
+/// How long ago an [`uptime`] was.
 pub(crate) fn since(then: Duration) -> Duration {
     uptime().saturating_sub(then)
 }
 
-/// In tests it is that of timers, which can be paused, and of a machine that has slept.
+/// In tests the uptime is that of timers, which can be paused, and of a machine that has slept.
 #[cfg(test)]
 pub(crate) use tests::uptime;
 

@@ -1,26 +1,26 @@
-//! What Kubernetes warns of: mostly nothing but an event says why a pod does not begin.
+//! Warnings of Kubernetes: mostly only an event says why a pod does not begin.
 
 use k8s_openapi::api::core::v1::Event;
 
-/// Why a pod does not begin whose volumes cannot be made.
+/// The reason of a pod that does not begin because its volumes cannot be mounted.
 pub(crate) const MOUNTS: &str = "the pod waits for what it mounts";
 
 /// A warning that says why something does not begin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Warned {
-    /// Of what: a pod, or else a Job.
+    /// Whether the warning is about a pod, or else about a Job.
     pub(crate) of_pod: bool,
     pub(crate) namespace: String,
     pub(crate) name: String,
     pub(crate) uid: String,
-    /// For people.
+    /// The reason, for people.
     pub(crate) why: String,
-    /// It says only that it has waited.
+    /// Whether the warning says only that something was waited for.
     pub(crate) vague: bool,
 }
 
 impl Warned {
-    /// `None` if it says nothing of why a Job or a pod does not begin.
+    /// Reads an event; `None` if it does not say why a Job or a pod does not begin.
     pub(crate) fn of(event: &Event) -> Option<Self> {
         let object = &event.involved_object;
         let said = event.message.as_deref()?;
@@ -50,10 +50,11 @@ impl Warned {
     }
 }
 
-/// In bytes. Whoever may write Events may write long ones, and for each run the last is kept.
+/// How many bytes of a message are kept: anybody who may write Events may write long ones, and for each run the last
+/// one is kept.
 const LONGEST: usize = 1024;
 
-/// No more of it than is told.
+/// Cuts a message to the length that is kept.
 fn shortened(mut said: String) -> String {
     if said.len() > LONGEST {
         said.truncate(said.floor_char_boundary(LONGEST));
@@ -62,7 +63,7 @@ fn shortened(mut said: String) -> String {
     said
 }
 
-/// Of pods that are not made the names are others with each try: the words are to stay the same.
+/// Removes the names of pods that could not be made, which change with each try, so that the message stays the same.
 fn unnamed(said: &str) -> String {
     let refused = said.split_once("pods \"").and_then(|(before, rest)| {
         let (_, after) = rest.split_once("\" is forbidden")?;

@@ -129,7 +129,7 @@ async fn a_definition_that_drops_what_we_write_is_no_storm_of_writes() {
     let writes = calls.iter().filter(|call| call.starts_with("PATCH")).count();
     assert!((2..40).contains(&writes), "{writes} in 12 s: {calls:?}");
     assert_eq!(calls.iter().filter(|call| *call == "POST jobs").count(), 1);
-    assert!(town.controller.counts().calls_failed > 0);
+    assert!(town.controller.counts().looks_failed > 0);
 }
 
 /// An annotation has room for so many pods: whoever follows more is told what to do, and does not run for some of them.

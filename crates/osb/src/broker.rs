@@ -323,7 +323,27 @@ pub trait Broker: Send + Sync + 'static {
         external_operation: &str,
     ) -> impl Future<Output = Result<Standing, Failure>> + Send {
         let _ = external_operation;
-        unsupported(work.action)
+        let action = work.action;
+        async move {
+            let why = format!(
+                "this broker cannot say how far a {action} has come: it lacks Broker::last_operation"
+            );
+            Err(Failure::new(FailureKind::Unsupported, why))
+        }
+    }
+}
+
+/// Has a broker carry out work by the method of its action.
+///
+/// # Errors
+/// Those of the method.
+pub async fn perform<B: Broker>(broker: &B, work: Work) -> Result<Output, Failure> {
+    match work.action {
+        Action::Provision => broker.provision(work).await,
+        Action::Update => broker.update(work).await,
+        Action::Bind => broker.bind(work).await,
+        Action::Unbind => broker.unbind(work).await,
+        Action::Deprovision => broker.deprovision(work).await,
     }
 }
 

@@ -15,7 +15,7 @@ use crate::model::{IdError, Object};
 /// One fault of a catalog or a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// Where: `services[0].plans[1].name`.
+    /// The path of the member: `services[0].plans[1].name`.
     pub path: String,
     /// What is wrong and what to do.
     pub message: String,
@@ -103,7 +103,7 @@ impl<'p> Fields<'p> {
         None
     }
 
-    /// What has not been taken.
+    /// The members that have not been taken.
     pub(crate) fn rest(self) -> Object {
         self.object
     }
@@ -168,7 +168,7 @@ impl<'p> Fields<'p> {
         }
     }
 
-    /// The same, where some platforms send an empty one for none.
+    /// Does as [`Self::optional_guid`] for a member that some platforms send empty for none.
     #[cfg(feature = "server")]
     pub(crate) fn guid_if_any(&mut self, name: &str) -> Option<String> {
         match self.take(name)? {

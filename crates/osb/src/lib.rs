@@ -1,4 +1,4 @@
-//! The Open Service Broker API 2.17.
+//! The Open Service Broker API 2.17: its types, a server, a client, and the interface of a broker.
 //!
 //! A platform speaks HTTP; an author writes a [`Broker`]; between them stands a [`Backend`], which
 //! keeps the state:

@@ -2,17 +2,17 @@
 //!
 //! A megabyte of `{"":0},` becomes a hundred: each map is a node of its own, with room for eleven members.
 
-/// What a map takes: a node of a B-tree, as `serde_json::Map` has them.
+/// The memory of a map, in bytes: a node of a B-tree, as `serde_json::Map` has them.
 const MAP: usize = 640;
-/// What a list takes: room for four values.
+/// The memory of a list, in bytes: room for four values.
 const LIST: usize = 128;
-/// What each further value takes: room for it, and for as much again, as lists grow.
+/// The memory of each further value, in bytes: room for it, and for as much again, as lists grow.
 const FURTHER: usize = 112;
-/// What a text takes beside its bytes.
+/// The memory of a text beside its bytes.
 const TEXT: usize = 32;
 
-/// What a JSON document takes when it is read into a `serde_json::Value`, in bytes. Measured beside what was allocated it is
-/// 1.0 to 2 times that, and more where there are many empty maps.
+/// Estimates the memory that a JSON document takes when it is read into a `serde_json::Value`, in bytes. The estimate
+/// is 1.0 to 2 times what was measured, and more where there are many empty maps.
 pub fn weigh(json: &[u8]) -> usize {
     let (mut weight, mut in_text, mut is_escaped) = (0_usize, false, false);
     for byte in json {

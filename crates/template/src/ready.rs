@@ -19,6 +19,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::cel::{self, Fault};
+use crate::period::period;
 
 /// That an object is waited for: `true`, in whatever case. The original's.
 const WAIT_FOR_READY: &str = "template.alpha.openshift.io/wait-for-ready";
@@ -79,16 +80,6 @@ pub fn timeout(annotations: &Value) -> Result<Option<Duration>, String> {
         true => Err(format!("annotation {READY_TIMEOUT}: it must be longer than nothing")),
         false => Ok(Some(period)),
     }
-}
-
-/// As the configuration has them: Go's, and days.
-fn period(text: &str) -> Option<Duration> {
-    let days = text.strip_suffix('d').and_then(|days| days.trim().parse::<u64>().ok());
-    if let Some(days) = days {
-        return days.checked_mul(86_400).map(Duration::from_secs);
-    }
-    let period: jiff::SignedDuration = text.parse().ok()?;
-    Duration::try_from(period).ok()
 }
 
 fn when(expression: &str, object: &Value) -> Readiness {

@@ -37,7 +37,8 @@ usage: cargo xtask <command>
                    dev: of the program as it is built for tests, and what tests order, in seconds
   examples [built] what is tried of the examples without a cluster: their scripts, and the demo both ways;
                    built: with the program that is there
-  walk [dist]      the deployment on the cluster for tests: rights, overlays, an instance's life,
+  walk [dist|built]
+                   the deployment on the cluster for tests: rights, overlays, an instance's life,
                    a broker of its own, brokers apart, templates, QuarksJobs;
                    dist: of the programs as they are given away;
                    built: of those that are there

@@ -1,4 +1,4 @@
-//! Secrets that are followed by name: each by a watch of its own, so that no others are read.
+//! Follows Secrets by name, each by a watch of its own, so that no others are read.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -15,25 +15,24 @@ use tokio::sync::watch::{self, Receiver, Sender};
 
 use crate::calls::{Again, watching};
 
-/// How long the start waits for the API server to show a Secret, or that it is not there.
+/// How long the start waits for the API server to return a Secret, or to report that it does not exist.
 const FIRST_LOOK: Duration = Duration::from_secs(10);
 
 /// A Secret's data, by key.
 pub type SecretData = BTreeMap<String, Vec<u8>>;
 
-/// Secrets, as they are now.
+/// The followed Secrets, as they are now.
 ///
 /// Needs `list` and `watch` on `secrets` of these names: a Role may name them (`resourceNames`).
 pub struct Followed {
     namespace: String,
     known: RwLock<BTreeMap<String, SecretData>>,
-    /// Counts what came; changes with every Secret that does.
+    /// A counter that changes with every change of a Secret.
     changed: Sender<u64>,
 }
 
 impl Followed {
-    /// Begins to follow Secrets, and waits a few seconds for what there is of them. One that is not there
-    /// may come later.
+    /// Begins to follow Secrets, and waits a few seconds for their present state. A missing one may come later.
     pub async fn open(client: Client, namespace: &str, names: &[String]) -> Arc<Self> {
         let followed = Arc::new(Self {
             namespace: namespace.to_owned(),
@@ -59,12 +58,12 @@ impl Followed {
         followed
     }
 
-    /// What a Secret holds; `None` if it is not there.
+    /// The data of a Secret; `None` if it does not exist.
     pub fn get(&self, name: &str) -> Option<SecretData> {
         self.known.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
     }
 
-    /// Changes with every Secret that changes.
+    /// A channel that changes with every change of a Secret.
     pub fn changed(&self) -> Receiver<u64> {
         self.changed.subscribe()
     }
@@ -84,7 +83,7 @@ impl Followed {
                 }
                 Ok(Event::Apply(secret)) => self.set(&name, Some(secret)),
                 Ok(Event::Delete(_)) => self.set(&name, None),
-                // What is known stays: a watch that fails says nothing of the Secret.
+                // The known data stays: a failing watch says nothing about the Secret.
                 Err(error) => tracing::warn!(
                     namespace = %self.namespace, secret = %name,
                     "the Secret cannot be watched now: {error}"

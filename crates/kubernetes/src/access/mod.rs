@@ -1,4 +1,4 @@
-//! Who asks, as a cluster knows it: tokens by TokenReview, rights by SubjectAccessReview, and passwords in
+//! Identifies users by means of the cluster: tokens by TokenReview, rights by SubjectAccessReview, and passwords in
 //! Secrets that are followed by name.
 
 mod followed;

@@ -1,4 +1,4 @@
-//! Tokens and rights, asked of the API server and remembered for a while.
+//! Reviews of tokens and rights by the API server, with answers remembered for a while.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -18,67 +18,67 @@ use tokio::sync::Semaphore;
 
 use crate::calls::{CallError, call};
 
-/// How long an answer holds: so long does a token that was revoked go on to work.
+/// How long an answer is remembered: a revoked token goes on to work for that long.
 const HOLDS: Duration = Duration::from_secs(60);
-/// The same of a refusal: so long does one that becomes good not work yet.
+/// How long a refusal is remembered: a token that becomes valid does not work yet for that long.
 const REFUSAL_HOLDS: Duration = Duration::from_secs(10);
-/// How many answers are remembered, of each kind.
+/// How many answers of each kind are remembered.
 const REMEMBERED: usize = 4096;
-/// How many questions are under way at once: strangers with tokens that nobody knows cost no more.
+/// How many reviews are requested at once: strangers with invalid tokens cost no more.
 const AT_ONCE: usize = 8;
-/// How long somebody who asks waits for an answer of the API server, whoever put the question.
+/// How long a caller waits for an answer of the API server, whoever sent the request.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// No token is longer, in bytes.
+/// How many bytes a token has at most.
 const LONGEST_TOKEN: usize = 16 * 1024;
-/// What is said of longer paths is not remembered, in bytes: none that is served is as long.
+/// How many bytes a path may have for its answer to be remembered: none that is served is as long.
 const LONGEST_PATH: usize = 4 * 1024;
-/// What is asked about tokens.
+/// The kind of review for tokens.
 const WHOSE: &str = "TokenReview";
-/// What is asked about rights.
+/// The kind of review for rights.
 const MAY: &str = "SubjectAccessReview";
 
-/// Somebody whom the cluster knows: all that its rights may depend on.
+/// A user whom the cluster knows, with all that their rights may depend on.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Identity {
     /// `system:serviceaccount:NAMESPACE:NAME`, or whatever the cluster's users are called.
     pub user: String,
-    /// Differs where a name was given anew.
+    /// The uid, which differs where a name was given anew.
     pub uid: String,
     /// The groups.
     pub groups: Vec<String>,
-    /// What else the cluster's authenticator says.
+    /// Further attributes from the cluster's authenticator.
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
-/// Why it cannot be told now who asks, or whether it is allowed.
+/// Why it is not known now who a user is, or whether something is allowed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum AccessError {
-    /// No answer, or a refusal to answer.
+    /// The API server gave no answer, or refused to answer.
     #[error("{asked} was not answered: {why}")]
     Unanswered {
         /// `TokenReview` or `SubjectAccessReview`.
         asked: &'static str,
-        /// What came instead.
+        /// The failure.
         why: String,
     },
-    /// We may not ask.
+    /// We may not request the review.
     #[error("{asked} may not be asked for: {why}: let an administrator grant it")]
     NotAllowed {
         /// `TokenReview` or `SubjectAccessReview`.
         asked: &'static str,
-        /// Who lacks which right, as the API server says it.
+        /// The API server's message: who lacks which right.
         why: String,
     },
 }
 
-/// Asks the API server; remembers an answer for a minute, a refusal for 10 seconds.
+/// Reviews by the API server; an answer is remembered for a minute, a refusal for 10 seconds.
 ///
 /// Needs `create` on `tokenreviews` and, for [`Self::may`], on `subjectaccessreviews`.
 pub struct Reviews {
     tokens: Api<TokenReview>,
     accesses: Api<SubjectAccessReview>,
     audiences: Vec<String>,
-    /// By the digest of the token: tokens themselves are not kept.
+    /// The identities by the digest of the token: tokens themselves are not kept.
     known: Cache<[u8; 32], Timed<Option<Arc<Identity>>>>,
     allowed: Cache<(Arc<Identity>, String, String), Timed<bool>>,
     asking: Semaphore,
@@ -91,7 +91,7 @@ struct Timed<T> {
 }
 
 impl Reviews {
-    /// Takes tokens for one of `audiences`; where none is named, for those of the API server.
+    /// Reviews that accept tokens for one of `audiences`; without any, those of the API server.
     pub fn new(client: Client, audiences: Vec<String>) -> Self {
         Self {
             tokens: Api::all(client.clone()),
@@ -103,7 +103,7 @@ impl Reviews {
         }
     }
 
-    /// Whose token it is; `None` if it is nobody's (TokenReview).
+    /// The user of a token; `None` if it is invalid (TokenReview).
     ///
     /// # Errors
     /// If the API server does not say.
@@ -129,7 +129,7 @@ impl Reviews {
         let Some(user) = status.user.filter(|_| status.authenticated == Some(true)) else {
             return Ok(None);
         };
-        // A server that knows no audiences answers without them (TokenReviewSpec, `audiences`).
+        // A server that does not support audiences answers without them (TokenReviewSpec, `audiences`).
         let meant = status.audiences.unwrap_or_default();
         let ours = |audience: &String| self.audiences.contains(audience);
         if !self.audiences.is_empty() && !meant.iter().any(ours) {
@@ -144,8 +144,8 @@ impl Reviews {
         })))
     }
 
-    /// Whether somebody may use a verb (`get`, `put`, …) on a path that is no resource
-    /// (SubjectAccessReview with `nonResourceAttributes`).
+    /// Whether a user may use a verb (`get`, `put`, …) on a path that is no resource (SubjectAccessReview with
+    /// `nonResourceAttributes`).
     ///
     /// # Errors
     /// If the API server does not say.
@@ -155,7 +155,7 @@ impl Reviews {
         verb: &str,
         path: &str,
     ) -> Result<bool, AccessError> {
-        // Who may come in at all would fill the memory with what nobody serves.
+        // Any authenticated user could fill the cache with paths that are not served.
         if path.len() > LONGEST_PATH {
             return Box::pin(in_time(MAY, self.ask_may(who, verb, path))).await;
         }
@@ -177,7 +177,7 @@ impl Reviews {
         .await
     }
 
-    /// Whether somebody may use a verb on a resource (SubjectAccessReview with `resourceAttributes`). It is not
+    /// Whether a user may use a verb on a resource (SubjectAccessReview with `resourceAttributes`). The answer is not
     /// remembered.
     ///
     /// # Errors
@@ -210,8 +210,8 @@ impl Reviews {
     }
 }
 
-/// Waits for an answer, but not for ever. Those who share a question put it one after the other as long as it is not
-/// answered, so it is for each to stop waiting, and not for the question to end.
+/// Waits for an answer, for [`PATIENCE`] at most. Callers that share a question send it one after the other as long as
+/// it is not answered, so each caller stops waiting by itself, and the question goes on.
 async fn in_time<T>(
     asked: &'static str,
     answer: impl Future<Output = Result<T, AccessError>>,
@@ -221,7 +221,7 @@ async fn in_time<T>(
     answered.unwrap_or_else(|_| Err(AccessError::Unanswered { asked, why: waited() }))
 }
 
-/// All that rights may depend on.
+/// A review of a whole identity: everything that rights may depend on.
 fn whole(who: &Identity) -> SubjectAccessReviewSpec {
     SubjectAccessReviewSpec {
         user: Some(who.user.clone()),
@@ -232,7 +232,7 @@ fn whole(who: &Identity) -> SubjectAccessReviewSpec {
     }
 }
 
-/// An answer that is remembered and still holds.
+/// The remembered answer, if it is still valid.
 fn held<K: Hash + Eq, T: Clone>(cache: &Cache<K, Timed<T>>, key: &K) -> Option<T> {
     let timed = cache.get(key)?;
     if timed.until > Instant::now() {
@@ -242,7 +242,7 @@ fn held<K: Hash + Eq, T: Clone>(cache: &Cache<K, Timed<T>>, key: &K) -> Option<T
     None
 }
 
-/// A new answer, remembered. Those who ask the same at once share one question.
+/// Asks and remembers the answer. Callers with the same question at the same time share one request.
 async fn asked<K: Hash + Eq + Clone, T: Clone>(
     cache: &Cache<K, Timed<T>>,
     key: K,

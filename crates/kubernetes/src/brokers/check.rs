@@ -1,5 +1,5 @@
-//! A `Broker`'s spec, read member by member: every fault at once, each with its path and the remedy. The
-//! definition says the same where it can; servers and clients may know an older one.
+//! Checks a `Broker`'s spec member by member: reports every fault at once, each with its path and the remedy. The
+//! CustomResourceDefinition says the same where it can; servers and clients may know an older one.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -37,10 +37,10 @@ const POLICY: [&str; 8] = [
 const SPEC: [&str; 4] = ["image", "configMap", "secret", "plans"];
 const ACTIONS: [&str; 5] = ["provision", "update", "bind", "unbind", "deprovision"];
 
-/// Whether a value may stand where it does; the words why not, after a path below it.
+/// A check whether a value is valid in its place; if not, a path below it and the reason.
 type Check = fn(&Value) -> Result<(), (String, String)>;
 
-/// The members of `pod`, and what each may be.
+/// The members of `pod`, and the check for each.
 const POD: [(&str, Check); 17] = [
     ("serviceAccountName", name),
     ("automountServiceAccountToken", boolean),
@@ -64,7 +64,7 @@ const POD: [(&str, Check); 17] = [
 /// Reads a spec.
 ///
 /// # Errors
-/// All its faults.
+/// All faults of the spec.
 pub(super) fn spec(spec: &Value) -> Result<Spec, Vec<Fault>> {
     let mut reader = Reader { faults: Vec::new() };
     let none = Map::new();
@@ -85,8 +85,8 @@ pub(super) fn spec(spec: &Value) -> Result<Spec, Vec<Fault>> {
     if reader.faults.is_empty() { Ok(read) } else { Err(reader.faults) }
 }
 
-/// The faults of what is said of pods elsewhere, by their paths below `path`: as of a `Broker`'s. What of its
-/// configuration is `mounted` is by the name of its volume and the path.
+/// The faults of pod settings that are given elsewhere, by their paths below `path`, checked as those of a `Broker`.
+/// `mounted` are the mounts of the broker's configuration: name of the volume and path.
 pub fn pod_faults(pod: &PodPolicy, path: &str, mounted: &[(&str, &str)]) -> Vec<Fault> {
     let mut reader = Reader { faults: Vec::new() };
     let pod = serde_json::to_value(pod).unwrap_or_default();
@@ -95,7 +95,7 @@ pub fn pod_faults(pod: &PodPolicy, path: &str, mounted: &[(&str, &str)]) -> Vec<
     reader.faults
 }
 
-/// What is wrong with requests and limits of a container that are given elsewhere, by the path below `path`.
+/// The fault of a container's requests and limits that are given elsewhere, by its path below `path`.
 pub fn resources_fault(resources: &Value, path: &str) -> Option<Fault> {
     let mut reader = Reader { faults: Vec::new() };
     reader.checked(path, resources, fragment::<ResourceRequirements>);
@@ -165,7 +165,7 @@ impl Reader {
             keep_succeeded: self.period(members, path, "keepSucceeded"),
             keep_failed: self.period(members, path, "keepFailed"),
         };
-        // It is kept in whole seconds, and in none no pod begins.
+        // The timeout is kept in whole seconds, and no pod begins within zero.
         if policy.start_timeout.take_if(|it| *it < Duration::from_secs(1)).is_some() {
             let message = "must be at least 1s; give more, or leave it out";
             self.fault(&format!("{path}.startTimeout"), message);
@@ -255,7 +255,7 @@ fn image(value: &Value) -> Result<(), (String, String)> {
     }
 }
 
-/// A name of a resource: RFC 1123.
+/// Checks the name of a resource (RFC 1123).
 fn name(value: &Value) -> Result<(), (String, String)> {
     match value.as_str().is_some_and(is_subdomain) {
         true => Ok(()),
@@ -266,7 +266,7 @@ fn name(value: &Value) -> Result<(), (String, String)> {
     }
 }
 
-/// That of a namespace.
+/// Checks the name of a namespace.
 fn label(value: &Value) -> Result<(), (String, String)> {
     match value.as_str().is_some_and(is_label) {
         true => Ok(()),
@@ -306,7 +306,7 @@ fn texts(value: &Value) -> Result<(), (String, String)> {
     }
 }
 
-/// Labels or annotations: ours say what a Job is.
+/// Checks labels or annotations: keys with our prefix are refused, because ours say what a Job is.
 fn keys(value: &Value) -> Result<(), (String, String)> {
     texts(value)?;
     let ours = |key: &&String| key.split_once('/').is_some_and(|(prefix, _)| prefix == GROUP);
@@ -316,7 +316,7 @@ fn keys(value: &Value) -> Result<(), (String, String)> {
     }
 }
 
-/// Variables of the broker's container: under a name that is taken one would never come to it.
+/// Checks the variables of the broker's container: one under a name that we use would never reach it.
 fn variables(value: &Value) -> Result<(), (String, String)> {
     fragment::<Vec<EnvVar>>(value)?;
     let mut each = value.as_array().into_iter().flatten().enumerate();
@@ -328,7 +328,7 @@ fn variables(value: &Value) -> Result<(), (String, String)> {
     taken.map_or(Ok(()), Err)
 }
 
-/// A part of a pod: what Kubernetes would refuse, or drop without a word, is a fault.
+/// Checks a part of a pod: whatever Kubernetes would refuse, or drop silently, is a fault.
 fn fragment<T: DeserializeOwned + Serialize>(value: &Value) -> Result<(), (String, String)> {
     let read: T = match serde_json::from_value(value.clone()) {
         Ok(read) => read,
@@ -341,7 +341,7 @@ fn fragment<T: DeserializeOwned + Serialize>(value: &Value) -> Result<(), (Strin
     }
 }
 
-/// The first member of a value that is not in another.
+/// The path of the first member of a value that is not in another.
 fn dropped(value: &Value, known: &Value) -> Option<String> {
     match (value, known) {
         (Value::Object(members), Value::Object(known)) => {

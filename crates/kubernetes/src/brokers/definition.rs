@@ -1,4 +1,4 @@
-//! The definition of `Broker`.
+//! The CustomResourceDefinition of `Broker`.
 
 use kube::discovery::ApiResource;
 use serde_json::{Value, json};
@@ -10,13 +10,13 @@ use crate::names::{GROUP, VERSION};
 use crate::resources::api_version;
 
 pub(super) const KIND: &str = "Broker";
-/// As in paths.
+/// The plural, as URL paths have it.
 pub(super) const PLURAL: &str = "brokers";
 const PERIOD: &str = "^([0-9]{1,9}(ms|s|m|h|d))+$";
 const NAME: &str = "^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$";
 const LABEL: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
 
-/// For the client.
+/// The resource `Broker`, as the client needs it.
 pub fn resource() -> ApiResource {
     ApiResource {
         group: GROUP.to_owned(),
@@ -27,7 +27,7 @@ pub fn resource() -> ApiResource {
     }
 }
 
-/// For any API server from 1.16 on.
+/// The CustomResourceDefinition of `Broker`, for any API server from Kubernetes 1.16 on.
 pub(crate) fn definition() -> Value {
     let ready = |member: &str| format!(r#".status.conditions[?(@.type=="Ready")].{member}"#);
     let column = |name, path: &str, priority| column(name, "string", path, priority);
@@ -45,7 +45,7 @@ pub(crate) fn definition() -> Value {
 }
 
 fn schema() -> Value {
-    // It becomes a part of paths.
+    // The name becomes a part of paths.
     let metadata = object("", [("name", matching("", LABEL, 63))]);
     document(
         "A broker: an image with /bin/broker, its configuration, and how its runs are made.",
@@ -76,7 +76,7 @@ fn spec() -> Value {
     object("What it is.", members).requires(&["image"])
 }
 
-/// What a broker says, and a plan may say instead.
+/// The schema of the policy, which a broker sets, and a plan may override.
 fn policy() -> Vec<(&'static str, Value)> {
     let actions = ["provision", "update", "bind", "unbind", "deprovision"];
     let deadlines = actions.map(|action| (action, period("")));

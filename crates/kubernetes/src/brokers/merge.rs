@@ -1,4 +1,4 @@
-//! The catalogs of several brokers as one: pure.
+//! Merges the catalogs of several brokers into one; pure.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -6,33 +6,33 @@ use engine::ports::Offer;
 use osb::jobs::contract::Capability;
 use osb::{Catalog, Service, ServiceId};
 
-/// What a broker offers.
+/// The offer of one broker.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Part {
     pub(super) catalog: Catalog,
     pub(super) capabilities: Vec<Capability>,
 }
 
-/// A broker's part in a merge.
+/// One broker's input to a merge.
 pub(super) struct Given<'p> {
     pub(super) name: &'p str,
     pub(super) part: &'p Part,
-    /// The services that are its own already: nobody can take them while it offers them.
+    /// The services that the broker already owns: no other can take them while it offers them.
     pub(super) holds: Vec<&'p ServiceId>,
 }
 
-/// What comes of it.
+/// The result of a merge.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Merged {
     pub(super) offer: Offer,
-    /// The services of each broker that are sold, by its name.
+    /// The services that are offered of each broker, by its name.
     pub(super) sold: BTreeMap<String, Vec<ServiceId>>,
-    /// Why others are not, by the name of the broker that offers them.
+    /// The reasons why other services are not offered, by the name of their broker.
     pub(super) refused: BTreeMap<String, Vec<String>>,
 }
 
-/// Merges; who comes first has the first choice, after those that have a service already. A service whose id,
-/// name, plan or dashboard client is another broker's is left out, and the others of its broker are not.
+/// Merges the catalogs; earlier brokers have precedence, after those that already own a service. A service whose id,
+/// name, plan or dashboard client is another broker's is left out, and the other services of its broker are not.
 pub(super) fn merge(given: &[Given<'_>]) -> Merged {
     let mut taken = Taken::default();
     let mut merged = Merged::default();
@@ -56,7 +56,7 @@ pub(super) fn merge(given: &[Given<'_>]) -> Merged {
             }
         }
     }
-    // As their brokers have them: the order does not depend on who was first.
+    // Sorted in the order of brokers and their catalogs: it does not depend on who owned a service first.
     sold.sort_unstable();
     let mut catalog = Catalog::default();
     for (broker, index) in sold {
@@ -70,7 +70,7 @@ pub(super) fn merge(given: &[Given<'_>]) -> Merged {
     merged
 }
 
-/// Whose everything is that only one service may have.
+/// The owners of everything that only one service may have.
 #[derive(Default)]
 struct Taken<'p> {
     ids: HashMap<&'p str, &'p str>,
@@ -79,7 +79,7 @@ struct Taken<'p> {
 }
 
 impl<'p> Taken<'p> {
-    /// Takes a service for a broker, unless something of it is another's: which member, and whose.
+    /// Assigns a service to a broker, unless a unique member of it is another's: then which member, and whose.
     fn take(&mut self, service: &'p Service, broker: &'p str) -> Result<(), (String, &'p str)> {
         let owner = |table: &HashMap<&'p str, &'p str>, value: &str| table.get(value).copied();
         let client = service.dashboard_client.as_ref().map(|client| client.id.as_str());

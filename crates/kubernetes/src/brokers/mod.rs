@@ -9,8 +9,8 @@
 //!                   └──▶ engine: the catalogs, merged
 //! ```
 //!
-//! What a broker offered last is in the catalog in force, and which of its services are whose in the `Broker`s'
-//! status: nothing else has to be kept.
+//! The last offer of each broker is in the catalog in force, and which service belongs to which broker is in the status
+//! of the `Broker`s: nothing else has to be kept.
 
 mod check;
 mod definition;

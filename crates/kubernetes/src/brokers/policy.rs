@@ -1,4 +1,4 @@
-//! How runs are made, as far as a `Broker` or one of its plans says so.
+//! The policy of a `Broker`, or of one of its plans: how its runs are made.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use serde_json::{Map, Value};
 
 use crate::runner::JobSettings;
 
-/// What may be said of a broker, and of a plan instead.
+/// The settings of runs that a broker has, and that a plan may override.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Policy {
-    /// Where Jobs are made.
+    /// The namespace in which Jobs are made.
     pub(super) namespace: Option<String>,
     /// Members of a [`PodPolicy`](crate::PodPolicy), checked.
     pub(super) pod: Map<String, Value>,
@@ -37,8 +37,8 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// This one over another: a member that is given replaces that member, whole. The members of `pod` and of
-    /// `deadlines` are members of their own.
+    /// This policy laid over another: a member that is given replaces the other's as a whole. The members of `pod` and
+    /// of `deadlines` count one by one.
     pub(super) fn over(&self, base: &Self) -> Self {
         let mut pod = base.pod.clone();
         pod.extend(self.pod.clone());
@@ -60,12 +60,12 @@ impl Policy {
         }
     }
 
-    /// Has the settings follow it; what it leaves open stays.
+    /// Applies the policy to settings; those that it leaves open stay.
     pub(super) fn apply(&self, settings: &mut JobSettings) {
         if let Some(namespace) = &self.namespace {
             settings.namespace.clone_from(namespace);
         }
-        // Checked when it was read.
+        // The members were checked when they were read.
         settings.pod = serde_json::from_value(Value::Object(self.pod.clone())).unwrap_or_default();
         settings.start_timeout = self.start_timeout.unwrap_or(settings.start_timeout);
         settings.grace = self.grace.unwrap_or(settings.grace);
@@ -75,26 +75,8 @@ impl Policy {
     }
 }
 
-/// A period as `90s`, `15m`, `1h30m` or `7d`; at most ten years.
+/// A period as a configuration has it, of ten years at most.
 pub(super) fn period(text: &str) -> Option<Duration> {
-    const MOST: u64 = 10 * 365 * 24 * 60 * 60 * 1000;
-    let mut rest = text;
-    let mut total: u64 = 0;
-    while !rest.is_empty() {
-        let end = rest.find(|c: char| !c.is_ascii_digit())?;
-        let (digits, more) = rest.split_at(end);
-        let end = more.find(|c: char| c.is_ascii_digit()).unwrap_or(more.len());
-        let (unit, more) = more.split_at(end);
-        let millis = match unit {
-            "ms" => 1,
-            "s" => 1000,
-            "m" => 60_000,
-            "h" => 3_600_000,
-            "d" => 86_400_000,
-            _ => return None,
-        };
-        total = total.checked_add(digits.parse::<u64>().ok()?.checked_mul(millis)?)?;
-        rest = more;
-    }
-    (!text.is_empty() && total <= MOST).then(|| Duration::from_millis(total))
+    const MOST: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
+    template::period(text).filter(|period| *period <= MOST)
 }

@@ -1,5 +1,5 @@
-//! Keeps the catalog of a group: asks each broker in its turn, puts what they offer in force as one, and tells
-//! each `Broker` how it stands. A broker that does not answer holds up no other.
+//! Keeps the catalog of a group up to date: asks each broker in turn, puts their offers in force as one catalog, and
+//! writes the status of each `Broker`. A broker that does not answer holds up no other.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,32 +23,32 @@ use crate::resources::time;
 use crate::runner::JobRunner;
 use crate::tasks::Tasks;
 
-/// How often it is looked who is to be asked.
+/// How often the keeper checks which brokers are to be asked.
 const TICK: Duration = Duration::from_millis(500);
-/// How often it is looked what was ordered of plans that have left the catalog.
+/// How often the keeper looks for orders of plans that have left the catalog.
 const LATE: Duration = Duration::from_secs(10);
 /// The pause before a catalog that could not be saved is tried again.
 const TROUBLE: Duration = Duration::from_secs(5);
-/// The pause before one that did not answer is asked again; doubled each time.
+/// The pause before a broker that did not answer is asked again; doubled each time.
 const AGAIN: Duration = Duration::from_secs(1);
-/// The longest such pause.
+/// The longest pause before a broker is asked again.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// Which `Broker`s are of a group.
+/// Which `Broker`s belong to a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Share {
-    /// All of the namespace.
+    /// All `Broker`s of the namespace.
     All,
-    /// The one of this name.
+    /// The `Broker` of this name.
     One(String),
 }
 
 impl Share {
-    /// Those of the group.
+    /// The `Broker`s of the group.
     fn of(&self, all: &Resources) -> Resources {
         match self {
             Self::All => all.clone(),
-            // There is a group for each, and each hears of all.
+            // There is a group for each `Broker`, and each group sees all of them.
             Self::One(name) => {
                 let one = all.get_key_value(name);
                 one.map(|(name, resource)| (name.clone(), Arc::clone(resource)))
@@ -59,68 +59,69 @@ impl Share {
     }
 }
 
-/// What keeps a group's catalog.
+/// The keeper of a group's catalog.
 pub struct Keeper {
-    /// What serves it.
+    /// The engine that serves the catalog.
     pub engine: Engine,
-    /// What asks.
+    /// The runner that asks the brokers.
     pub runner: JobRunner,
-    /// The group.
+    /// The brokers of the group.
     pub brokers: Arc<Brokers>,
-    /// Where they are said.
+    /// The registry with the `Broker` resources.
     pub registry: Arc<Registry>,
-    /// Which of these.
+    /// Which of these `Broker`s belong to the group.
     pub share: Share,
     /// How often a catalog is read again; zero: when its `Broker` changes, and on demand.
     pub refresh: Duration,
 }
 
-/// So many are asked at once: a question is a Job, and after a start all are due. The others are asked as these answer.
+/// How many brokers are asked at once: a question is a Job, and after a start all are due. The others are asked as
+/// these answer.
 const ASKED_AT_ONCE: usize = 16;
 
-/// When a broker is asked.
+/// When a broker is asked next.
 struct Turn {
     edition: Edition,
-    /// `None`: not any more.
+    /// When the broker is due; `None`: it is not asked any more.
     due: Option<Instant>,
     failures: u32,
     asking: bool,
 }
 
 impl Turn {
-    /// Whether it is to be asked now, if it is still as it was.
+    /// Whether the broker is to be asked now, if its edition is still the same.
     fn is_due(&self, edition: &Edition, now: Instant) -> bool {
         !self.asking && self.edition == *edition && self.due.is_some_and(|due| due <= now)
     }
 }
 
-/// A question that has ended: whom it asked, and whether there was a good answer.
+/// A question that has ended: the broker that was asked, and whether there was a good answer.
 type Asked = ((String, Edition), Result<bool, JoinError>);
 
-/// What a loop remembers.
+/// The state of the keeper's loop.
 struct State {
     turns: HashMap<String, Turn>,
-    /// Questions that go on.
+    /// The questions in progress.
     asks: Tasks<(String, Edition), bool>,
-    /// Statuses as they were last written, by uid: the watch is behind.
+    /// The statuses as they were last written, by uid: the watch is behind.
     written: HashMap<String, Value>,
     leads: bool,
-    /// Another has saved a catalog, or it is not known whether one has.
+    /// Whether another replica has saved a catalog, or that is not known.
     behind: bool,
-    /// When to look for plans that were ordered while they left.
+    /// When to look next for plans that were ordered while they left the catalog.
     late: Instant,
-    /// What they offer is to be put in force.
+    /// Whether the offers are to be put in force.
     publish: bool,
     /// When to try that again.
     again: Instant,
-    /// Something is to be told.
+    /// Whether statuses are to be written.
     to_tell: bool,
     /// When to try that again.
     tell_again: Instant,
 }
 
 impl Keeper {
-    /// Runs for ever; to be spawned.
+    /// Keeps the catalog for ever; to be spawned.
     pub async fn keep(self) {
         let mut registry = self.registry.changes();
         let mut changes = self.brokers.changes();
@@ -167,11 +168,11 @@ impl Keeper {
             }
         }
         if let Some(offer) = self.engine.offer_in_force().filter(|_| !state.leads) {
-            // The catalog may have been heard of before the statuses that say what of it is whose.
+            // The catalog may have been read before the statuses that say which service belongs to which broker.
             self.brokers.seed(&offer, false);
         }
         if gone {
-            // What they had may be had by others now.
+            // Other brokers may now own the services of those that are gone.
             state.publish = true;
         }
     }
@@ -179,7 +180,7 @@ impl Keeper {
     async fn step(&self, state: &mut State) {
         let leads = self.engine.drives();
         if leads && !state.leads {
-            // What was heard on demand, while another led, may be old by now.
+            // Answers that came on demand, while another replica led, may be outdated.
             self.brokers.stand_down();
             self.follow(state).await;
             state.turns.values_mut().for_each(|turn| turn.due = turn.due.or(Some(Instant::now())));
@@ -194,7 +195,7 @@ impl Keeper {
             let now = Instant::now();
             if state.late <= now {
                 state.late = now + LATE;
-                // What is not known now is found at the next look.
+                // If that is not known now, the next check finds it.
                 state.publish |= self.engine.lacks_a_plan().await.unwrap_or_default();
             }
             let is_ready = self.brokers.is_ready()
@@ -203,7 +204,7 @@ impl Keeper {
             if (publishes || state.behind) && self.is_overtaken(state).await {
                 state.turns.values_mut().for_each(|turn| turn.due = Some(now));
                 self.brokers.stand_down();
-                // Where there is nobody to ask, nothing else would say whose services are whose.
+                // If there is no broker to ask, nothing else would say which service belongs to which broker.
                 state.publish |= self.brokers.is_nobody_asked();
             }
             self.ask(state);
@@ -216,7 +217,7 @@ impl Keeper {
         } else if state.behind {
             self.follow(state).await;
         }
-        // Who leads tells: two would contradict each other.
+        // Only the leader writes statuses: two replicas would contradict each other.
         if leads && state.to_tell && state.tell_again <= Instant::now() {
             state.to_tell = !self.tell(state).await;
             state.tell_again =
@@ -224,7 +225,7 @@ impl Keeper {
         }
     }
 
-    /// Takes up what was saved, by whoever led before. What cannot be read is looked for again at the next tick.
+    /// Takes over the catalog that the former leader saved. If it cannot be read, it is tried again at the next tick.
     async fn follow(&self, state: &mut State) {
         let loaded = self.engine.load_catalog().await;
         state.behind = loaded.is_err();
@@ -236,8 +237,8 @@ impl Keeper {
         }
     }
 
-    /// Whether another has put a catalog in force that is not ours: each replica reads it anew on demand, and
-    /// only who leads knows whose services are whose. So it asks too.
+    /// Whether another replica has put a different catalog in force: each replica reads the catalog anew on demand, and
+    /// only the leader knows which service belongs to which broker. So the leader asks, too.
     async fn is_overtaken(&self, state: &mut State) -> bool {
         let ours = self.engine.offer_in_force();
         self.follow(state).await;
@@ -252,7 +253,7 @@ impl Keeper {
             turns.get(name).is_some_and(|turn| turn.is_due(edition, now))
         };
         let mut due = self.brokers.those(is_due);
-        // Who has waited for longest comes first: those that never answer are soon due again.
+        // The broker that has waited longest comes first: those that never answer are soon due again.
         due.sort_by_key(|(name, ..)| turns.get(name).and_then(|turn| turn.due));
         for (name, edition, settings) in due.into_iter().take(room) {
             let Some(turn) = state.turns.get_mut(&name) else { continue };
@@ -293,7 +294,7 @@ impl Keeper {
         turn.due = (!pause.is_zero()).then(|| Instant::now() + pause);
     }
 
-    /// Whether it is done.
+    /// Puts the merged catalog in force; whether that succeeded.
     async fn publish(&self) -> bool {
         match self.engine.set_offer(self.brokers.merged()).await {
             Ok(in_force) => {
@@ -304,7 +305,7 @@ impl Keeper {
                 let source = std::error::Error::source(&error);
                 let why = source.map_or_else(|| error.to_string(), |it| format!("{error}: {it}"));
                 tracing::error!(why, "the catalog of the brokers was not put in force");
-                // What only cannot be written now is soon tried again.
+                // A catalog that only cannot be written now is soon tried again.
                 if !matches!(error, CatalogError::Store(StoreError::Unavailable(_))) {
                     self.brokers.keep_out(why);
                 }
@@ -313,7 +314,7 @@ impl Keeper {
         }
     }
 
-    /// Whether everything is told.
+    /// Writes the statuses; whether all were written.
     async fn tell(&self, state: &mut State) -> bool {
         let now = i64::try_from(std::time::UNIX_EPOCH.elapsed().unwrap_or_default().as_millis());
         let now = time(now.unwrap_or_default().unsigned_abs());
@@ -322,7 +323,7 @@ impl Keeper {
             if state.written.get(&told.uid) == Some(&told.status) {
                 continue;
             }
-            // What is not there any more is to go.
+            // A member that is absent now has to be removed.
             let mut status = told.status.clone();
             if status.get("serviceNames").is_none() {
                 status["serviceNames"] = Value::Null;

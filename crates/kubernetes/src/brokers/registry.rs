@@ -1,4 +1,4 @@
-//! The `Broker`s of a namespace, as they are now.
+//! The registry: the `Broker`s of a namespace, as they are now.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,10 +21,10 @@ use crate::text::PAGE;
 /// How long the first list may take.
 const FIRST_LIST: Duration = Duration::from_secs(60);
 
-/// By name.
+/// `Broker`s by name.
 pub type Resources = BTreeMap<String, Arc<Resource>>;
 
-/// Watches `Broker`s: one watch for all who want to know.
+/// The registry of `Broker`s: one watch for all who need them.
 pub struct Registry {
     client: Client,
     namespace: String,
@@ -32,7 +32,7 @@ pub struct Registry {
     _task: JoinSet<()>,
 }
 
-/// Why they cannot be watched.
+/// The error where `Broker`s cannot be listed.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "the Brokers of namespace {namespace} were not listed within {} s: is the definition \
@@ -43,10 +43,10 @@ pub struct RegistryError {
 }
 
 impl Registry {
-    /// Lists them, and watches them from then on.
+    /// Lists the `Broker`s of a namespace, and watches them from then on.
     ///
     /// # Errors
-    /// If the API server does not answer, does not know the kind or does not let us.
+    /// If the API server does not answer, does not serve the kind, or denies access.
     pub async fn open(client: Client, namespace: &str) -> Result<Arc<Self>, RegistryError> {
         let (tell, mut known) = watch::channel(None);
         let api = Api::namespaced(client.clone(), namespace);
@@ -59,17 +59,17 @@ impl Registry {
         Ok(Arc::new(Self { client, namespace: namespace.to_owned(), known, _task: task }))
     }
 
-    /// Those there are.
+    /// The present `Broker`s.
     pub fn all(&self) -> Resources {
         self.known.borrow().clone().unwrap_or_default()
     }
 
-    /// Whether there is one of this name.
+    /// Whether there is a `Broker` of this name.
     pub fn has(&self, name: &str) -> bool {
         self.known.borrow().as_ref().is_some_and(|known| known.contains_key(name))
     }
 
-    /// Resolves when one of them changes, comes or goes.
+    /// A channel that changes when a `Broker` changes, comes or goes.
     pub fn changes(&self) -> watch::Receiver<Option<Resources>> {
         self.known.clone()
     }

@@ -1,4 +1,4 @@
-//! A `Broker`, as it is read.
+//! The parsed `Broker` resource.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::policy::Policy;
 use super::seen::SeenBroker;
 use crate::runner::JobSettings;
 
-/// The longest name, so that it may stand in a path and in a label.
+/// How many bytes a name has at most, so that it can be in a path and in a label.
 const NAME: usize = 63;
 
 /// A `Broker` of a namespace.
@@ -20,25 +20,26 @@ const NAME: usize = 63;
 pub struct Resource {
     pub(super) name: String,
     pub(super) uid: String,
-    /// Counts the changes of its spec.
+    /// The generation: it counts the changes of the spec.
     pub(super) generation: i64,
-    /// In seconds since 1970.
+    /// When the resource was created, in seconds since 1970.
     pub(super) created: i64,
     pub(super) spec: Result<Spec, Vec<Fault>>,
-    /// What it has, by its status.
+    /// The services of the broker, by its status.
     pub(super) services: Vec<OwnedService>,
-    /// As it stands there.
+    /// The status as it is in the resource.
     pub(super) status: Value,
 }
 
-/// A `Broker` as it was when it was asked: one that is deleted and created again begins to count its changes anew.
+/// The edition of a `Broker`, by which an answer is assigned to it: one that is deleted and created again counts its
+/// generations anew.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Edition {
     pub(super) uid: String,
     pub(super) generation: i64,
 }
 
-/// What it says.
+/// The parsed spec of a `Broker`.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Spec {
     pub(super) image: String,
@@ -53,12 +54,12 @@ pub(super) struct Spec {
 pub(super) struct OwnedService {
     pub(super) id: ServiceId,
     pub(super) name: String,
-    /// Whether it can be ordered; otherwise there are instances that have it.
+    /// Whether the service can be ordered; otherwise it only has instances.
     pub(super) sold: bool,
 }
 
 impl Resource {
-    /// `None` if it has no name.
+    /// Parses a `Broker`; `None` if it has no name.
     pub(super) fn of(seen: &SeenBroker) -> Option<Self> {
         let metadata = &seen.metadata;
         let name = metadata.name.clone()?;
@@ -82,7 +83,7 @@ impl Resource {
         })
     }
 
-    /// Its name.
+    /// The name of the `Broker`.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -93,7 +94,7 @@ impl Resource {
 }
 
 impl Spec {
-    /// How runs of a plan are made; without one, how its catalog is asked for.
+    /// The settings for runs of a plan; without a plan, those for the question for the catalog.
     pub(super) fn settings(
         &self,
         base: &JobSettings,

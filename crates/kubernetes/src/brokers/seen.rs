@@ -1,4 +1,4 @@
-//! A `Broker` as it comes: in parts, of which one that cannot be read hides no other.
+//! A `Broker` as it is read: in parts, so that a part that cannot be read does not hide the others.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use osb::catalog::Fault;
@@ -11,10 +11,10 @@ use super::definition::{KIND, PLURAL};
 use crate::deep::{self, part, resource};
 use crate::names::{GROUP, VERSION};
 
-/// No spec that takes more is read, in bytes: each is kept, and goes into the settings of each run.
+/// How many bytes a spec may take once it is parsed: each is kept, and goes into the settings of each run.
 const HEAVIEST: usize = 4 << 20;
 
-/// A `Broker`, its parts as text.
+/// A `Broker` with its parts as text.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct SeenBroker {
     #[serde(default, deserialize_with = "deep::metadata")]
@@ -26,10 +26,10 @@ pub(super) struct SeenBroker {
 }
 
 impl SeenBroker {
-    /// Its spec; null if it has none.
+    /// The spec; null if there is none.
     ///
     /// # Errors
-    /// If it is not read.
+    /// If the spec cannot be read.
     pub(super) fn spec(&self) -> Result<Value, Fault> {
         let fault = |why: String| Fault { path: "spec".to_owned(), message: why };
         let raw = self.spec.as_deref();
@@ -42,7 +42,7 @@ impl SeenBroker {
         part(raw).map_err(|unread| fault(unread.to_string()))
     }
 
-    /// It is ours; what cannot be read of it was not written by us.
+    /// The status. It is written by us: a status that cannot be read was not.
     pub(super) fn status(&self) -> Value {
         part(self.status.as_deref()).unwrap_or_default()
     }

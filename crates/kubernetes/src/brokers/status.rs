@@ -1,4 +1,4 @@
-//! How a broker stands, for somebody with nothing but `kubectl describe`: pure.
+//! The status of a `Broker`, for users who have only `kubectl describe`; pure.
 
 use osb::catalog::Fault;
 use serde_json::{Value, json};
@@ -7,10 +7,11 @@ use super::resource::OwnedService;
 use super::table::{Answer, Entry, list};
 use crate::conditions::{condition, stands};
 
-/// The longest message, in bytes.
+/// How many bytes a message has at most.
 const MAX_MESSAGE_BYTES: usize = 4096;
 
-/// Its status; `None` if nothing is known that is not written there. `kept_out`: why what it offers is not in force.
+/// The status of a broker; `None` if nothing is known that is not written there. `kept_out`: why its offer is not in
+/// force.
 pub(super) fn of(
     entry: &Entry,
     faults: Option<&[Fault]>,
@@ -37,7 +38,7 @@ pub(super) fn of(
     Some(status)
 }
 
-/// Whether its services can be ordered as it says now; why not, in a word and in words.
+/// Whether the services of a broker can be ordered as its spec says now; with the reason, in one word, and a message.
 fn ready(
     entry: &Entry,
     faults: Option<&[Fault]>,
@@ -79,7 +80,8 @@ fn ready(
     }
 }
 
-/// Plans that its spec speaks of and its catalog does not have: a word that does nothing is worth a word.
+/// A message about plans that the spec names and the catalog does not have: a setting without effect is worth
+/// mentioning.
 fn unknown_plans(entry: &Entry) -> String {
     let (Ok(spec), Some(part)) = (&entry.resource.spec, &entry.part) else { return String::new() };
     let plans = || part.catalog.services.iter().flat_map(|service| &service.plans);

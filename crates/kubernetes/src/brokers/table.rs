@@ -1,4 +1,5 @@
-//! Who has which service, and what each broker last said: plain state, changed by what is seen.
+//! The table of a group's brokers: which service belongs to which broker, and what each broker last answered; plain
+//! state, changed by what is seen.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +19,7 @@ use super::status;
 use crate::resources::pascal;
 use crate::runner::JobSettings;
 
-/// How long after a resource was heard of a watch may bring others.
+/// How long after an event of a resource the watch may bring further ones.
 const SETTLED: Duration = Duration::from_secs(3);
 
 /// The brokers of a group.
@@ -26,41 +27,41 @@ pub struct Brokers {
     base: JobSettings,
     further: Vec<String>,
     table: Mutex<BTreeMap<String, Entry>>,
-    /// Of those that are gone and had services: one of such a name has come back, and may have them again.
+    /// The names of brokers that are gone and had services: one may come back under its name, and own them again.
     former: Mutex<BTreeSet<String>>,
-    /// When a resource was last heard of.
+    /// When a resource was last reported.
     heard: Mutex<Instant>,
-    /// Whether whose services are whose is known by their catalogs, and not by statuses alone, which are behind.
+    /// Whether the owners of services are known from the catalogs, and not only from statuses, which are behind.
     is_merged: AtomicBool,
-    /// Why what they offer together is not in force, if it is not.
+    /// Why the merged offer is not in force, if it is not.
     kept_out: Mutex<Option<String>>,
     changed: watch::Sender<u64>,
 }
 
-/// Why nobody can run what is ordered of a service.
+/// Why there is no broker that could run the order of a service.
 #[derive(Debug)]
 pub(crate) enum Nobody {
-    /// With the remedy.
+    /// No broker has the service; with the remedy.
     Has(String),
-    /// Catalogs are still being read, and one of them may have it.
+    /// Catalogs are still being read, and one of them may have the service.
     Unread(String),
 }
 
-/// What is known of one.
+/// What is known of a broker.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) resource: Arc<Resource>,
     /// The last good catalog.
     pub(super) part: Option<Part>,
-    /// What was last to be put in force of it, and what last was: what it sells.
+    /// The part of its catalog that was last merged, and the one that was last put in force: what it sells.
     merged: Option<Part>,
     in_force: Option<Part>,
-    /// What the last question brought, of which generation of the resource.
+    /// The answer to the last question, and the generation of the resource that was asked.
     pub(super) answer: Option<(i64, Answer)>,
-    /// What a question that goes on waits for, if anything.
+    /// The generation that a question in progress asks, and what it waits for, if anything.
     pub(super) asking: Option<(i64, Option<String>)>,
     pub(super) services: Vec<OwnedService>,
-    /// Why services are not sold.
+    /// The reasons why services are not sold.
     pub(super) refused: Vec<String>,
 }
 
@@ -78,8 +79,8 @@ pub(super) struct Told {
 }
 
 impl Brokers {
-    /// None yet. `base` is what their resources leave open, in the group's own namespace; `further` namespaces
-    /// may have their Jobs too.
+    /// An empty table. `base` are the settings that resources leave open, in the group's own namespace; their Jobs may
+    /// also be in the `further` namespaces.
     pub fn new(base: JobSettings, further: Vec<String>) -> Arc<Self> {
         let changed = watch::Sender::new(0);
         let heard = Mutex::new(Instant::now());
@@ -105,10 +106,10 @@ impl Brokers {
         owner(&self.lock(), service).map(|entry| entry.resource.name.clone())
     }
 
-    /// How runs of a plan are made.
+    /// The settings for runs of a plan.
     ///
     /// # Errors
-    /// The words why nobody can run it, and the remedy.
+    /// If no broker can run it: the reason, and the remedy.
     pub(crate) fn settings(
         &self,
         service: &ServiceId,
@@ -126,7 +127,7 @@ impl Brokers {
         Ok(spec.settings(&self.base, name, Some(plan)))
     }
 
-    /// Why nobody has a service: it may be one that nobody has heard of yet.
+    /// Why no broker has a service: its broker may not have been asked yet.
     fn without_owner(&self, table: &BTreeMap<String, Entry>, service: &ServiceId) -> Nobody {
         let unheard = |entry: &&Entry| !entry.is_known() && self.spec(entry).is_ok();
         let (asked, answered): (Vec<&Entry>, Vec<&Entry>) =
@@ -154,13 +155,13 @@ impl Brokers {
         }
     }
 
-    /// All that can be asked, as they are now.
+    /// All brokers that can be asked, with their present settings.
     pub(crate) fn all(&self) -> Vec<(String, Edition, JobSettings)> {
         self.those(|_, _| true)
     }
 
-    /// Of those that can be asked the ones that are wanted, as they are now. To make settings is to read what is said of
-    /// pods, so they are made of these alone.
+    /// The wanted ones of the brokers that can be asked, with their present settings. Making settings parses the pod
+    /// settings, so only these are made.
     pub(super) fn those(
         &self,
         wanted: impl Fn(&str, &Edition) -> bool,
@@ -177,12 +178,12 @@ impl Brokers {
         usable.collect()
     }
 
-    /// Whether there is none that can be asked.
+    /// Whether no broker can be asked.
     pub(super) fn is_nobody_asked(&self) -> bool {
         self.lock().values().all(|entry| self.spec(entry).is_err())
     }
 
-    /// What an entry says, unless it has faults.
+    /// The spec of an entry, unless it has faults.
     fn spec<'e>(&self, entry: &'e Entry) -> Result<&'e Spec, Vec<Fault>> {
         let spec = entry.resource.spec.as_ref().map_err(Clone::clone)?;
         let all =
@@ -205,8 +206,8 @@ impl Brokers {
         if faults.is_empty() { Ok(spec) } else { Err(faults) }
     }
 
-    /// Takes in what there is. Who `leads` knows better than a status whose services are whose. Says whether
-    /// some are gone.
+    /// Takes in the present resources. A replica that `leads` knows better than a status which service belongs to which
+    /// broker. Returns whether brokers are gone.
     pub fn learn(&self, resources: &Resources, leads: bool) -> bool {
         let mut table = self.lock();
         let count = table.len();
@@ -239,21 +240,21 @@ impl Brokers {
         gone
     }
 
-    /// Whether a service that nobody has now will be nobody's in a moment too.
+    /// Whether a service without an owner now will have none in a moment either.
     pub(crate) fn are_settled(&self) -> bool {
         let heard = *self.heard.lock().unwrap_or_else(PoisonError::into_inner);
         heard.elapsed() > SETTLED && self.are_known()
     }
 
-    /// Whether it is known of each service whose it is.
+    /// Whether the owner of each service is known.
     pub(super) fn are_known(&self) -> bool {
         let known = |entry: &Entry| entry.is_known() || self.spec(entry).is_err();
         let merged = self.is_merged.load(Ordering::Relaxed);
         merged && self.lock().values().all(known)
     }
 
-    /// Takes catalogs from what is in force. Who `leads`, of those alone who were not asked yet; for any other what they
-    /// answered on demand may be older than what has been put in force since.
+    /// Takes catalogs from the offer in force: a replica that `leads`, only for brokers that were not asked yet; any
+    /// other for all, because answers on demand may be older than what has been put in force since.
     pub(super) fn seed(&self, offer: &Offer, leads: bool) {
         let Ok(catalog) = parse(&offer.catalog) else { return };
         for entry in self.lock().values_mut().filter(|entry| !leads || entry.answer.is_none()) {
@@ -267,7 +268,7 @@ impl Brokers {
         }
     }
 
-    /// Forgets what was answered: from now on another asks.
+    /// Forgets the answers: from now on another replica asks.
     pub(super) fn stand_down(&self) {
         self.is_merged.store(false, Ordering::Relaxed);
         *self.kept_out() = None;
@@ -276,7 +277,7 @@ impl Brokers {
         }
     }
 
-    /// What a question waits for; whether its answer is still wanted.
+    /// Notes what a question waits for; whether its answer is still wanted.
     pub(super) fn waits(&self, name: &str, asked: &Edition, what: Option<&str>) -> bool {
         let mut table = self.lock();
         let Some(entry) = table.get_mut(name).filter(|it| it.resource.edition() == *asked) else {
@@ -292,7 +293,7 @@ impl Brokers {
         true
     }
 
-    /// Takes an answer, unless its `Broker` is another by now.
+    /// Takes in an answer, unless the `Broker` has another edition by now.
     pub(crate) fn answered(&self, name: &str, asked: &Edition, answer: Result<Offer, RunFailure>) {
         let generation = asked.generation;
         let answer = read(answer);
@@ -312,13 +313,13 @@ impl Brokers {
         self.tell();
     }
 
-    /// Whether there is something to put in force: a catalog, or nobody who could have one.
+    /// Whether there is something to put in force: a catalog, or no broker that could have one.
     pub(super) fn is_ready(&self) -> bool {
         let table = self.lock();
         table.is_empty() || table.values().any(|entry| entry.part.is_some())
     }
 
-    /// Whether what is still in force is sold by nobody: those that are left have been asked, or cannot be, and never had
+    /// Whether no broker sells what is still in force: the remaining ones have been asked, or cannot be, and never had
     /// a service.
     pub(super) fn is_deserted(&self) -> bool {
         let table = self.lock();
@@ -331,7 +332,7 @@ impl Brokers {
         table.values().all(has_none)
     }
 
-    /// The catalogs as one, and from now on whose services are whose.
+    /// Merges the catalogs, and with that decides which service belongs to which broker.
     pub(crate) fn merged(&self) -> Offer {
         let mut table = self.lock();
         let mut entries: Vec<&Entry> = table.values().collect();
@@ -341,7 +342,7 @@ impl Brokers {
         let all: Vec<ServiceId> = merged.sold.values().flatten().cloned().collect();
         for (name, entry) in table.iter_mut() {
             if entry.part.is_none() {
-                // Not heard of yet: it has what its status says, unless others sell it.
+                // The broker has not answered yet: it owns what its status says, unless others sell it.
                 entry.services.retain(|has| !all.contains(&has.id));
                 continue;
             }
@@ -360,13 +361,14 @@ impl Brokers {
         self.kept_out.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What they offer could not be put in force: that is to be said of each of which it is not.
+    /// Notes why the merged offer could not be put in force; it is reported for each broker whose offer is not in
+    /// force.
     pub(super) fn keep_out(&self, why: String) {
         *self.kept_out() = Some(why);
         self.tell();
     }
 
-    /// What they offer is in force. Forgets what was sold once and nobody has any more.
+    /// Notes that the merged offer is in force. Forgets services that were sold once and have no instances any more.
     pub(super) fn settle(&self, in_force: &CompiledCatalog) {
         *self.kept_out() = None;
         for entry in self.lock().values_mut() {
@@ -376,7 +378,7 @@ impl Brokers {
         self.tell();
     }
 
-    /// The statuses that are to be written.
+    /// The statuses to be written.
     pub(super) fn told(&self, now: &str) -> Vec<Told> {
         let kept_out = self.kept_out().clone();
         let table = self.lock();
@@ -390,7 +392,7 @@ impl Brokers {
         told.collect()
     }
 
-    /// Changes whenever something is new here.
+    /// A channel that changes whenever the table does.
     pub(super) fn changes(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
@@ -408,7 +410,8 @@ impl Entry {
         Self { resource, part, merged, in_force, answer, asking, services, refused }
     }
 
-    /// Whether it is known what it has. Of one that has never answered that is in its status, if it was ever written.
+    /// Whether the services of the broker are known. If it has never answered well, they are in its status, if that was
+    /// ever written.
     fn is_known(&self) -> bool {
         match self.answer {
             Some((_, Answer::Good)) => true,
@@ -417,7 +420,7 @@ impl Entry {
         }
     }
 
-    /// What of its catalog is sold.
+    /// The part of its catalog that is sold.
     fn sold(&self) -> Option<Part> {
         let Part { catalog, capabilities } = self.part.as_ref()?;
         let is_sold = |id: &ServiceId| self.services.iter().any(|has| has.sold && has.id == *id);
@@ -431,7 +434,7 @@ impl Entry {
         Some(Given { name: &self.resource.name, part: self.part.as_ref()?, holds })
     }
 
-    /// Takes what it sells now; what it sold before is left to it unless another sells it.
+    /// Sets what the broker sells now; it keeps what it sold before, unless another sells it.
     fn sells(&mut self, sold: &[ServiceId], all: &[ServiceId]) {
         let offered = self.part.iter().flat_map(|part| &part.catalog.services);
         let offered = offered.filter(|service| sold.contains(&service.id));
@@ -447,7 +450,7 @@ impl Entry {
     }
 }
 
-/// Who sells a service, or else has sold it.
+/// The broker that sells a service, or else the one that has sold it.
 fn owner<'t>(table: &'t BTreeMap<String, Entry>, service: &ServiceId) -> Option<&'t Entry> {
     let has = |entry: &&Entry, sold: bool| {
         entry.services.iter().any(|has| has.sold == sold && has.id == *service)
@@ -456,7 +459,7 @@ fn owner<'t>(table: &'t BTreeMap<String, Entry>, service: &ServiceId) -> Option<
     sells.or_else(|| table.values().find(|entry| has(entry, false)))
 }
 
-/// A good catalog; otherwise the reason in one word, and the words.
+/// The catalog of a good answer; otherwise the reason in one word, and a message.
 fn read(answer: Result<Offer, RunFailure>) -> Result<Part, (String, String)> {
     let offer =
         answer.map_err(|failure| (pascal(failure.reason.as_str()), failure.failure.description))?;

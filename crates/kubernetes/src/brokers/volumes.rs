@@ -1,5 +1,5 @@
-//! Volumes that an operator gives to a broker's pods beside ours: what Kubernetes refuses of them it refuses of each Job,
-//! and no order of the plan could ever be carried out.
+//! Checks the volumes that an operator gives to a broker's pods beside ours: if Kubernetes refuses one it refuses each
+//! Job, and no order of the plan could ever be carried out.
 
 use std::collections::HashSet;
 
@@ -9,10 +9,11 @@ use serde_json::{Map, Value};
 use super::resource::Spec;
 use crate::runner::{OUR_MOUNTS, OUR_VOLUMES};
 
-/// What is mounted of a broker's configuration, as a volume of this name, at this path.
+/// The mounts of a broker's configuration: name of the volume and path.
 pub(super) type Mounted<'m> = &'m [(&'m str, &'m str)];
 
-/// The faults of all pods of a spec: of each plan that says something of volumes, as its pods are then.
+/// The volume faults of all pods of a spec: also of each plan that says something about volumes, for its merged pod
+/// settings.
 pub(super) fn of_spec(spec: &Spec, plans: Option<&Value>) -> Vec<Fault> {
     let config = spec.config_map.as_ref().map(|_| ("config", "/config"));
     let secret = spec.secret.as_ref().map(|_| ("secret", "/secret"));
@@ -30,7 +31,7 @@ pub(super) fn of_spec(spec: &Spec, plans: Option<&Value>) -> Vec<Fault> {
     faults
 }
 
-/// The faults of one pod, by their paths below `path`.
+/// The volume faults of one pod, by their paths below `path`.
 pub(super) fn of_pod(pod: &Map<String, Value>, path: &str, mounted: Mounted<'_>) -> Vec<Fault> {
     let mut faults = Vec::new();
     let mut fault = |at: String, message: String| faults.push(Fault { path: at, message });
@@ -57,7 +58,7 @@ pub(super) fn of_pod(pod: &Map<String, Value>, path: &str, mounted: Mounted<'_>)
         let same = place.trim_end_matches('/');
         if OUR_MOUNTS.contains(&same) || mounted.iter().any(|(_, ours)| *ours == same) {
             fault(at("mountPath"), format!("{same} is for Manciple itself; choose another path"));
-        // Kubernetes compares them as they are written.
+        // Kubernetes compares mount paths as they are written.
         } else if !places.insert(place) {
             fault(at("mountPath"), format!("{place} is there more than once; remove one"));
         }

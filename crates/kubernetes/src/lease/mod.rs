@@ -1,11 +1,11 @@
-//! Who carries operations out, of several replicas: the holder of a Lease.
+//! The lead among several replicas: the holder of a Lease carries operations out.
 //!
-//! It saves work, and nothing depends on it: each step of an operation is compared and set, and each run has
-//! one name. So a holder that was paused and does not know that its time is over does no harm.
+//! The Lease saves work, and correctness does not depend on it: each step of an operation is compared and set, and each
+//! run has one name. So a holder that was paused and does not know that its time is over does no harm.
 //!
-//! It tells one thing more. Versions of what an API server keeps only grow, and every replica looks at the Lease every few
-//! seconds: where its version is less than it was, a snapshot of etcd was restored. What this process knows is of a time
-//! that has not come, so nothing that it hears counts as news, and it has to be begun anew.
+//! The Lease shows one thing more. Versions at an API server only grow, and every replica reads the Lease every few
+//! seconds: if its version is less than it was, a snapshot of etcd was restored. Then this process knows a state that
+//! never came to be, so nothing that it hears counts as news, and it has to be restarted.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -22,54 +22,54 @@ use tokio::time::Instant;
 use crate::calls::{CallError, call, find};
 use crate::{names, waking};
 
-/// For how long a Lease is held without a word from its holder, unless said otherwise.
+/// How long a Lease is held without a renewal, by default.
 const DURATION: Duration = Duration::from_secs(15);
 
-/// A Lease that many want and one has.
+/// A Lease that several replicas want and one holds.
 pub struct Lead {
     leases: Api<Lease>,
     name: String,
     identity: String,
-    /// For how long it is held without a word from its holder.
+    /// How long the Lease is held without a renewal.
     duration: Duration,
     held: watch::Sender<bool>,
-    /// While it is ours.
+    /// Our term, while the Lease is ours.
     term: Mutex<Option<Term>>,
-    /// It is not wanted any more.
+    /// Whether the Lease was given back and is not wanted any more.
     given_back: AtomicBool,
-    /// The API server has said since then that it is not ours.
+    /// Whether the API server has confirmed since then that the Lease is not ours.
     is_released: AtomicBool,
-    /// The API server went back to an earlier time.
+    /// Whether the API server went back to an earlier state.
     undone: watch::Sender<bool>,
 }
 
-/// From when on it is ours, by the clock of [`waking`].
+/// The term of a holder, by the clock of [`waking`].
 #[derive(Clone, Copy)]
 struct Term {
     since: Duration,
-    /// Until then nobody else may take it.
+    /// Until when nobody else may take the Lease.
     until: Duration,
 }
 
-/// What is known of it.
+/// What is known of the Lease.
 #[derive(Default)]
 struct Known {
-    /// As it was written, if it is ours.
+    /// The Lease as we wrote it, if it is ours.
     ours: Option<Lease>,
-    /// As it was seen, while it is another's.
+    /// The Lease as it was seen, while it is another's.
     seen: Option<Seen>,
-    /// Its latest version.
+    /// The latest version of the Lease.
     newest: u64,
 }
 
-/// What was last seen of it, and when by our own clock: clocks of others are not compared with.
+/// The version that was last seen, and when, by our own clock: those of others are not compared.
 struct Seen {
     version: String,
     at: Instant,
 }
 
 impl Lead {
-    /// Wants the Lease of a broker; `identity` is this process's own: a pod's name.
+    /// A candidate for the Lease of a broker; `identity` is that of this process: a pod's name.
     pub fn new(client: Client, namespace: &str, broker: &str, identity: &str) -> Self {
         Self {
             leases: Api::namespaced(client, namespace),
@@ -84,33 +84,33 @@ impl Lead {
         }
     }
 
-    /// Held for so long without a word from its holder, in whole seconds, instead of 15 s.
+    /// Sets how long the Lease is held without a renewal, in whole seconds, instead of 15 s.
     #[must_use]
     pub fn lasting(self, duration: Duration) -> Self {
         Self { duration, ..self }
     }
 
-    /// How often its holder says a word.
+    /// How often the holder renews the Lease.
     fn renew(&self) -> Duration {
         self.duration / 3
     }
 
-    /// How often the others look.
+    /// How often the other replicas read the Lease.
     fn look(&self) -> Duration {
         self.duration * 2 / 15
     }
 
-    /// Whether it is held, from now on.
+    /// A channel that says whether this process holds the Lease.
     pub fn held(&self) -> watch::Receiver<bool> {
         self.held.subscribe()
     }
 
-    /// For how long nobody else may take it: what must not be done by two has to be done in that time.
+    /// For how long nobody else may take the Lease: work that two must not do has to be done in that time.
     pub fn left(&self) -> Duration {
         self.term().map(|term| term.until.saturating_sub(waking::uptime())).unwrap_or_default()
     }
 
-    /// For how long nobody else has led: what was asked for before that may have been asked for by another.
+    /// For how long nobody else has led: earlier requests may have been another leader's.
     pub fn lasted(&self) -> Duration {
         self.term().map(|term| waking::since(term.since)).unwrap_or_default()
     }
@@ -119,25 +119,26 @@ impl Lead {
         *self.term.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the API server went back to an earlier time, so that this process has to be begun anew.
+    /// Whether the API server went back to an earlier state, so that this process has to be restarted.
     pub fn is_undone(&self) -> bool {
         *self.undone.borrow()
     }
 
-    /// Waits until it did: for ever, as a rule. Nobody leads here from then on.
+    /// Waits until the API server has gone back to an earlier state, usually for ever. From then on this process does
+    /// not lead.
     pub async fn undone(&self) {
-        // The sender is ours.
+        // The channel stays open, because the sender is ours.
         let _ = self.undone.subscribe().wait_for(|undone| *undone).await;
     }
 
-    /// Takes it when it is free and keeps it, until it is given back, or the API server went back to an earlier time. To
-    /// be spawned.
+    /// Takes the Lease when it is free and keeps it, until it is given back, or the API server has gone back to an
+    /// earlier state. To be spawned.
     pub async fn keep(&self) {
         let mut known = Known::default();
         let mut renewed: Option<Duration> = None;
         while !self.given_back.load(Ordering::Relaxed) {
             let begun = waking::uptime();
-            // A holder has to know in time that it is one no more: an answer that takes long is none.
+            // A holder has to know in time that it no longer holds the Lease: a slow answer counts as none.
             let patience =
                 self.still_held(renewed).map_or(self.renew(), |left| left.min(self.renew()));
             let step = tokio::time::timeout(patience, self.step(&mut known)).await;
@@ -166,13 +167,13 @@ impl Lead {
             self.lasts_until(None);
             self.tell(false);
         } else {
-            // It may have become ours while it was given back.
+            // The Lease may have become ours while it was given back.
             self.release().await;
         }
     }
 
-    /// Gives it back, so that the next one does not have to wait. It is not held from the call on, whatever the API server
-    /// answers; who lets go of the call may call again. Nothing is lost if it fails.
+    /// Gives the Lease back, so that the next replica does not have to wait. It is not held from the call on, whatever
+    /// the API server answers; a caller that drops the future may call again. Nothing is lost if it fails.
     pub async fn give_back(&self) {
         self.given_back.store(true, Ordering::Relaxed);
         self.lasts_until(None);
@@ -182,9 +183,9 @@ impl Lead {
         }
     }
 
-    /// Has nobody hold it, if it is ours. Whether the API server says that it is not.
+    /// Writes the Lease without a holder, if it is ours. Whether the API server confirms that it is not ours.
     async fn release(&self) -> bool {
-        // Twice: it may just be renewed.
+        // Tried twice, because a renewal may be in progress.
         for _ in 0..2 {
             let Ok(found) = find(self.leases.get(&self.name)).await else { return false };
             let Some(mut lease) = found else { return true };
@@ -202,8 +203,8 @@ impl Lead {
         false
     }
 
-    /// Tells whether it is held, which it is for `duration` but one turn of its renewal after the last time that this was
-    /// answered: for how long yet, if it is.
+    /// Reports whether the Lease is held: it is for `duration`, less one renewal interval, after the last successful
+    /// renewal. Returns for how long yet, if it is.
     fn still_held(&self, renewed: Option<Duration>) -> Option<Duration> {
         let lasts = self.duration - self.renew();
         let left = renewed.map(|renewed| lasts.saturating_sub(waking::since(renewed)));
@@ -217,12 +218,12 @@ impl Lead {
         let mut term = self.term.lock().unwrap_or_else(PoisonError::into_inner);
         let until = until.filter(|_| !self.given_back.load(Ordering::Relaxed));
         let now = waking::uptime();
-        // Between two terms somebody else may have had one.
+        // Between two terms another replica may have had one.
         let since = term.filter(|term| term.until > now).map_or(now, |term| term.since);
         *term = until.map(|until| Term { since, until });
     }
 
-    /// Once it is given back nobody holds it here, whatever is told.
+    /// Reports whether the Lease is held; after it was given back it never is.
     fn tell(&self, held: bool) {
         let mut is_held = held;
         let is_news = self.held.send_if_modified(|was| {
@@ -235,10 +236,10 @@ impl Lead {
         }
     }
 
-    /// What is ours is written as it was left, which is refused if anybody wrote since: only then, and while it is
-    /// another's, is it looked at.
+    /// One step: if the Lease is ours it is written on from our last state, which is refused if anybody else wrote
+    /// since. Only then, and while it is another's, is it read.
     async fn step(&self, known: &mut Known) -> Result<(), CallError> {
-        // Taken, so that it is looked at after a write of which no answer came.
+        // Taken out, so that the Lease is read after a write without an answer.
         if let Some(lease) = known.ours.take() {
             self.write(known, Some(lease)).await?;
         }
@@ -248,9 +249,9 @@ impl Lead {
         Ok(())
     }
 
-    /// Whether it is as new as what was known of it.
+    /// Whether a Lease is at least as new as the known one.
     fn is_news(&self, known: &mut Known, lease: &Lease) -> bool {
-        // One that is no number tells nothing.
+        // A version that is no number tells nothing.
         let version = lease.metadata.resource_version.as_deref();
         let version = version.and_then(|version| version.parse().ok()).unwrap_or(known.newest);
         if version < known.newest {
@@ -266,10 +267,10 @@ impl Lead {
         true
     }
 
-    /// One look, one write at most.
+    /// Reads the Lease, and writes it at most once.
     async fn look_and_write(&self, known: &mut Known) -> Result<(), CallError> {
         let lease = find(self.leases.get(&self.name)).await?;
-        // Asked after the look: if it is given back later than that, the write is of an old version.
+        // Checked after the read: if the Lease is given back later than that, our write has an old version.
         if self.given_back.load(Ordering::Relaxed) {
             return Ok(());
         }
@@ -297,7 +298,7 @@ impl Lead {
         Ok(())
     }
 
-    /// Makes it ours, unless another was quicker.
+    /// Makes the Lease ours, unless another replica was faster.
     async fn write(&self, known: &mut Known, before: Option<Lease>) -> Result<(), CallError> {
         let spec = before.as_ref().and_then(|lease| lease.spec.clone()).unwrap_or_default();
         let ours = spec.holder_identity.as_deref() == Some(&self.identity);

@@ -16,7 +16,7 @@ pub struct Counts {
     /// Runs that failed.
     pub failed: u64,
     /// Looks at a QuarksJob that ended because a call failed.
-    pub calls_failed: u64,
+    pub looks_failed: u64,
 }
 
 #[derive(Debug, Default)]
@@ -24,7 +24,7 @@ pub(super) struct Counters {
     pub(super) started: Counter,
     pub(super) succeeded: Counter,
     pub(super) failed: Counter,
-    pub(super) calls_failed: Counter,
+    pub(super) looks_failed: Counter,
 }
 
 #[derive(Debug, Default)]
@@ -48,7 +48,7 @@ impl Counters {
             started: self.started.get(),
             succeeded: self.succeeded.get(),
             failed: self.failed.get(),
-            calls_failed: self.calls_failed.get(),
+            looks_failed: self.looks_failed.get(),
         }
     }
 }

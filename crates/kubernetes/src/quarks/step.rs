@@ -60,11 +60,11 @@ impl Controller {
         let (begun, mut overtaken) = (Instant::now(), 0);
         for look in 0..LOOKS {
             if look > 0 && begun.elapsed() > TURN {
-                return if overtaken == look { Err(None) } else { Ok(Some(Duration::ZERO)) };
+                return if overtaken == look { Looked::FAILED } else { Looked::AT_ONCE };
             }
             // Another may lead by now.
             if !self.leads() {
-                return Ok(None);
+                return Looked::Idle;
             }
             let cleared = match self.inherit(key).await {
                 Ok(()) => self.clear_doubt(key).await,
@@ -93,14 +93,14 @@ impl Controller {
                 Err(error) => (Some(error), None),
             };
             if error.is_none() && later.is_none() {
-                return Ok(Some(Duration::ZERO));
+                return Looked::AT_ONCE;
             }
             let latest = latest.into_iter().chain(later).min();
             return self.stuck(key, &resource, latest, error).await;
         }
         // Either each write came too late, and a pause is due, or there is more to do, and others have their turn
         // first.
-        if overtaken == LOOKS { Err(None) } else { Ok(Some(Duration::ZERO)) }
+        if overtaken == LOOKS { Looked::FAILED } else { Looked::AT_ONCE }
     }
 
     /// Does these steps until `until` or until one that writes the QuarksJob itself: what follows is decided by its new
@@ -219,12 +219,12 @@ impl Controller {
         let waits = (!words.is_empty()).then(|| words.join("; "));
         let waits = waits.as_deref().map(status::short);
         match self.tell(key, resource, waits.as_deref()).await {
-            Ok(()) => Ok(again),
+            Ok(()) => again.into(),
             // Somebody else has written: the wait is to be said of the QuarksJob as it is now.
             Err(CallError::Conflict) => {
-                self.refresh(key).await.map(|()| Some(Duration::ZERO)).map_err(|_| None)
+                self.refresh(key).await.map_or(Looked::FAILED, |()| Looked::AT_ONCE)
             }
-            Err(_) => Err(None),
+            Err(_) => Looked::FAILED,
         }
     }
 
@@ -249,7 +249,7 @@ impl Controller {
         match looked_after.err().or(error) {
             // The next turn, which is soon enough, sees the rest.
             Some(error) => self.failed(key, resource, latest, error).await,
-            None => Ok(latest.into_iter().chain(left).chain(overdue).min()),
+            None => latest.into_iter().chain(left).chain(overdue).min().into(),
         }
     }
 
@@ -270,7 +270,7 @@ impl Controller {
         error: CallError,
     ) -> Looked {
         let (namespace, name) = (&*key.namespace, &*key.name);
-        self.counters.calls_failed.add();
+        self.counters.looks_failed.add();
         tracing::warn!(namespace, name, %error, "it cannot go on now");
         let words = match &error {
             CallError::Failed(why)
@@ -290,7 +290,7 @@ impl Controller {
                 let _ = self.tell(key, resource, Some(&words)).await;
             }
         }
-        Err(latest)
+        Looked::Failed { latest }
     }
 
     async fn tell(

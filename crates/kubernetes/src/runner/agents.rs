@@ -1,8 +1,8 @@
-//! The ConfigMaps that agents come from: one for each content, made when the first run needs it, and removed
-//! when no Job uses it any more.
+//! The ConfigMaps with the agent: one for each content, made when the first run needs it, and removed when no Job uses
+//! it any more.
 //!
-//! Replicas of two versions each have their own. One that is removed while it is needed is made again: a pod
-//! that waits for it gets it when it is there.
+//! Replicas of two versions each have their own. A ConfigMap that is removed while it is needed is made again: a pod
+//! that waits for it gets it then.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError};
@@ -22,31 +22,32 @@ use super::stage::Stage;
 use crate::calls::{CallError, call, find, in_background, next_page};
 use crate::names;
 
-/// The agent that a Job's pod mounts: a label.
+/// The label of a Job that names the agent its pod mounts.
 pub(crate) const AGENT: &str = "manciple.dev/agent";
-/// The value of the label [`names::KEEPS`].
+/// The value of the label [`names::KEEPS`] on the ConfigMap of an agent.
 const KEEPS_AGENT: &str = "agent";
-/// How old an agent of another version is before it may go: its next run may be under way.
+/// How old the ConfigMap of another agent has to be before it is removed: its next run may be starting.
 const OLD: Duration = Duration::from_secs(60 * 60);
-/// The most that are looked at in one page.
+/// How many ConfigMaps are listed at a time.
 const PAGE: u32 = 20;
-/// How often the ConfigMap is looked for while a pod says that it is missing.
+/// How often the ConfigMap is checked while a pod says that it is missing.
 const LOOK: Duration = Duration::from_secs(3);
 
-/// What is known of the ConfigMap.
+/// What is known of the agents' ConfigMaps.
 #[derive(Default)]
 pub(super) struct Agents {
-    /// By namespace. Held while it is made: where that takes long, it keeps nobody waiting in another.
+    /// The known state by namespace. Its lock is held while the ConfigMap is made: where that takes long, other
+    /// namespaces do not wait.
     of: std::sync::Mutex<HashMap<String, Arc<Mutex<Known>>>>,
-    /// When others are looked for; never, before ours is there, or when there are none.
+    /// When other agents are looked for next; `None` before ours exists, or when there are no others.
     tidy: Mutex<Option<Instant>>,
 }
 
-/// What is known of the one of a namespace.
+/// What is known of our ConfigMap in a namespace.
 #[derive(Default)]
 struct Known {
     is_there: bool,
-    /// When it was looked for, or made.
+    /// When the ConfigMap was last checked, or made.
     looked: Option<Instant>,
 }
 
@@ -58,9 +59,9 @@ impl Agents {
 }
 
 impl Shared {
-    /// Makes the ConfigMap, if the agent comes from one and it is not known to be there.
+    /// Makes the agent's ConfigMap in a namespace, if the agent comes from one and it is not known to exist.
     pub(super) async fn bring_agent(&self, namespace: &str) -> Result<(), CallError> {
-        // Whoever comes meanwhile waits for this one.
+        // Other callers wait for this one.
         let known = self.agents.of(namespace);
         let mut known = known.lock().await;
         if !known.is_there {
@@ -77,8 +78,8 @@ impl Shared {
         make(&self.config_maps(namespace), agent).await
     }
 
-    /// Makes the ConfigMap again if this run's pod waits for it in vain. One that cannot be made is tried again after a
-    /// pause; the run is told of, and ended, as any whose pod does not begin.
+    /// Makes the ConfigMap again if this run's pod waits for it in vain. If that fails it is tried again after a pause;
+    /// the run itself is reported, and ended, like any whose pod does not begin.
     pub(super) async fn mend_agent(&self, seen: &Seen) -> Result<(), CallError> {
         let Some(agent) = self.delivery.config_map() else { return Ok(()) };
         let (Some(pod), Some(job)) = (seen.pods.first(), &seen.job) else { return Ok(()) };
@@ -102,7 +103,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Looks for agents of other versions: once ours is there, and as long as there are any.
+    /// Removes agents of other versions: once ours exists, and as long as there are any.
     pub(super) async fn sweep_agents(&self) {
         let due = *self.agents.tidy.lock().await;
         if due.is_none_or(|due| due > Instant::now()) {
@@ -119,7 +120,7 @@ impl Shared {
         *self.agents.tidy.lock().await = next;
     }
 
-    /// Removes agents that are older than this and that no Job uses. How many others than ours are left.
+    /// Removes the ConfigMaps of other agents that are older than `old` and that no Job uses; how many others are left.
     pub(super) async fn tidy_agents(&self, old: Duration) -> Result<usize, CallError> {
         let mut left = 0;
         for namespace in &self.namespaces {
@@ -152,7 +153,7 @@ impl Shared {
         }
     }
 
-    /// Removes the ConfigMap of an agent that is `old` and that no Job uses; whether it is another.
+    /// Removes the ConfigMap of another agent that is `old` and that no Job uses; whether one of another agent stays.
     async fn stays(
         &self,
         namespace: &str,
@@ -182,7 +183,7 @@ impl Shared {
     }
 }
 
-/// The ConfigMap of an agent, as it is to be.
+/// The ConfigMap of an agent, as it is made.
 pub(crate) fn config_map(agent: &PackedAgent) -> Result<ConfigMap, CallError> {
     let name = agent.name();
     let labels = json!({names::MANAGED_BY.0: names::MANAGED_BY.1, names::KEEPS: KEEPS_AGENT});
@@ -194,7 +195,7 @@ pub(crate) fn config_map(agent: &PackedAgent) -> Result<ConfigMap, CallError> {
     Ok(map)
 }
 
-/// Makes it, unless it is there.
+/// Makes the ConfigMap of an agent, unless it exists.
 pub(crate) async fn make(
     config_maps: &Api<ConfigMap>,
     agent: &PackedAgent,

@@ -1,13 +1,13 @@
-//! On which nodes a program can run: each kubelet labels its own with its system and its architecture.
+//! Chooses nodes on which a program can run: each kubelet labels its node with operating system and architecture.
 
 use serde_json::{Value, json};
 
 const ARCHITECTURE: &str = "kubernetes.io/arch";
 const SYSTEM: &str = "kubernetes.io/os";
 
-/// The architecture of a program of ELF, as nodes say it, if it is one of those that the agent is built for.
+/// The architecture of an ELF program, as node labels name it, if it is one of those for which the agent is built.
 pub(super) fn of(program: &[u8]) -> Option<&'static str> {
-    // e_machine; both are little-endian.
+    // The field e_machine; both architectures are little-endian.
     match program.get(18..20)? {
         [62, 0] => Some("amd64"),
         [183, 0] => Some("arm64"),
@@ -15,21 +15,21 @@ pub(super) fn of(program: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// Has a pod be on a node of Linux with this architecture. Where it says itself which, it is for it to say: it may
-/// know of nodes that run programs of another.
+/// Has a pod scheduled on a Linux node with this architecture. If the pod names one itself, that stays: the operator
+/// may know of nodes that run programs of another architecture.
 pub(super) fn choose(pod: &mut Value, architecture: Option<&str>) {
     for (label, value) in [(ARCHITECTURE, architecture), (SYSTEM, Some("linux"))] {
         let Some(value) = value.filter(|_| !says(pod, label)) else { continue };
         match &mut pod["nodeSelector"] {
             Value::Object(selector) => drop(selector.insert(label.to_owned(), json!(value))),
             none @ Value::Null => *none = json!({label: value}),
-            // No selector: the server says so.
+            // It is no valid selector: the API server refuses it.
             _ => {}
         }
     }
 }
 
-/// Whether a pod itself says what this label of its node is to be, by its present name or by that of before.
+/// Whether a pod itself selects nodes by this label, by its present or by its former name.
 fn says(pod: &Value, label: &str) -> bool {
     let names = [label.to_owned(), format!("beta.{label}")];
     let selects = names.iter().any(|name| pod["nodeSelector"].get(name).is_some());

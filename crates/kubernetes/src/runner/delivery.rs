@@ -1,13 +1,13 @@
-//! How the agent comes into a pod whose image we did not make.
+//! The delivery of the agent into a pod whose image is not ours.
 //!
 //! ```text
 //! config map       ConfigMap agent-… ──mount──▶ /manciple-agent/agent ──unpacks──▶ /manciple/agent
 //! init container   our image ──manciple-agent install──▶ /manciple/agent
 //! ```
 //!
-//! A kubelet notices the end of an init container when it looks at all containers again, which it does once a
-//! second; a ConfigMap is there before the first container begins. What is given to a run comes in the same
-//! way: mounted, or copied. A server with image volumes could mount our image itself: another variant here.
+//! A kubelet notices the end of an init container when it checks all containers again, once a second; a ConfigMap is
+//! there before the first container begins. The files given to a run come in the same way: mounted, or copied. A server
+//! with image volumes could mount our image itself: that would be another variant here.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -19,14 +19,15 @@ use serde_json::{Value, json};
 use super::architecture;
 use crate::names;
 
-/// The init container.
+/// The name of the init container.
 pub(super) const AGENT_CONTAINER: &str = "agent";
-/// The key of the ConfigMap.
+/// The key of the ConfigMap with the agent.
 pub(super) const AGENT_KEY: &str = "agent";
-/// Where the agent is, and what it and its broker exchange: the pod's own volume, in memory if what is confidential
-/// is among it. One in memory is mounted for itself, which is a tenth of the CPU that a pod costs.
+/// The mount path of the pod's own volume: for the agent, and for the files that it exchanges with the broker. The
+/// volume is in memory if confidential files are among them: mounting one in memory takes a tenth of the CPU time that
+/// a pod costs.
 pub(crate) const DIRECTORY: &str = "/manciple";
-/// What the keys of a ConfigMap hold together, in bytes.
+/// How many bytes a ConfigMap holds.
 const MAX_BYTES: u64 = 1024 * 1024;
 
 pub(crate) const VOLUME: &str = "manciple";
@@ -35,55 +36,55 @@ const PACKED: &str = "/manciple-agent";
 const GIVEN: &str = "/manciple-given";
 const GIVEN_VOLUME: &str = "given";
 
-/// The volumes that pods of runs have, and where, beside what their settings say.
+/// Our volumes and mount paths in the pods of runs, beside those of the settings.
 pub(crate) const OUR_VOLUMES: [&str; 3] = [VOLUME, PACKED_VOLUME, GIVEN_VOLUME];
 pub(crate) const OUR_MOUNTS: [&str; 3] = [DIRECTORY, PACKED, GIVEN];
 
-/// How the agent comes into pods.
+/// How the agent gets into pods.
 #[derive(Debug, Clone)]
 pub enum Delivery {
-    /// Mounted from a ConfigMap, which the runner makes: nothing has to run before the broker's container.
+    /// The agent is mounted from a ConfigMap, which the runner makes: nothing has to run before the broker's container.
     ConfigMap(PackedAgent),
-    /// Copied by an init container: a second or more for each run, for clusters on which nothing may be
-    /// executed from a ConfigMap.
+    /// An init container copies the agent: that takes a second or more for each run, for clusters on which nothing may
+    /// be executed from a ConfigMap.
     InitContainer {
         /// The image that has the agent: Manciple's own.
         image: String,
-        /// Where it is in that image.
+        /// The path of the agent in that image.
         path: String,
-        /// Its requests and limits, as in a container, instead of ours.
+        /// The init container's requests and limits, as in a container, instead of ours.
         resources: Option<Value>,
     },
 }
 
-/// The agent in a file that fits into a ConfigMap. Cheap to clone.
+/// The agent, packed so that it fits into a ConfigMap. Cheap to clone.
 #[derive(Clone)]
 pub struct PackedAgent {
     name: Arc<str>,
     content: Arc<[u8]>,
-    /// Of which processors it is, as nodes say it; `None`: of some that nothing is known of.
+    /// The processor architecture, as node labels name it; `None` if it is an unknown one.
     architecture: Option<&'static str>,
 }
 
 /// Why a file is no packed agent.
 #[derive(Debug, thiserror::Error)]
 pub enum PackedError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("{0}: {1}")]
     Unreadable(PathBuf, #[source] io::Error),
-    /// It does not fit.
+    /// The file is too large for a ConfigMap.
     #[error("{0} has {1} bytes, of which a ConfigMap holds 1048576: it is not the packed agent")]
     TooLarge(PathBuf, u64),
-    /// It is something else.
+    /// The file is no ELF program.
     #[error("{0} is not a program")]
     NoProgram(PathBuf),
 }
 
 impl PackedAgent {
-    /// Reads what `cargo xtask agent` leaves as `manciple-agent.packed`.
+    /// Reads the packed agent, which `cargo xtask agent` leaves as `manciple-agent.packed`.
     ///
     /// # Errors
-    /// If it cannot be read, is no program, or has more than 1 MiB.
+    /// If the file cannot be read, is no program, or has more than 1 MiB.
     pub fn read(path: &Path) -> Result<Self, PackedError> {
         let unreadable = |error| PackedError::Unreadable(path.to_owned(), error);
         let bytes = std::fs::metadata(path).map_err(unreadable)?.len();
@@ -98,7 +99,7 @@ impl PackedAgent {
         Ok(Self { name: names::agent(&content).into(), content: content.into(), architecture })
     }
 
-    /// The ConfigMap's: the same content has the same name.
+    /// The name of the ConfigMap: the same content has the same name.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -114,11 +115,11 @@ impl std::fmt::Debug for PackedAgent {
     }
 }
 
-/// What a way asks of a pod.
+/// The parts of a pod that a delivery needs.
 pub(crate) struct Parts {
-    /// The agent, as a container starts it.
+    /// The path of the agent that the container starts.
     pub(crate) program: String,
-    /// Whether it has to be told where to unpack itself to.
+    /// Whether the agent has to be told where to unpack itself.
     pub(crate) unpacks: bool,
     pub(crate) mounts: Vec<Value>,
     pub(crate) init_containers: Vec<Value>,
@@ -126,8 +127,8 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    /// The mounts of one of several containers, none of which can change what another executes: where the agent
-    /// unpacks itself, it does so into this volume, which nobody else has; where it was copied, nobody writes.
+    /// The mounts for one of several containers, so that none can change what another executes: where the agent unpacks
+    /// itself, it does so into this volume, which no other container has; where it was copied, the mount is read-only.
     pub(crate) fn mounts_apart(&mut self, volume: &str) -> Vec<Value> {
         let mut mounts = self.mounts.clone();
         for mount in mounts.iter_mut().filter(|mount| mount["name"] == VOLUME) {
@@ -144,7 +145,7 @@ impl Parts {
     }
 }
 
-/// An init container of this image, with the agent where our images have it.
+/// Delivery by an init container of this image, with the agent where our images have it.
 impl From<&str> for Delivery {
     fn from(image: &str) -> Self {
         Self::InitContainer {
@@ -162,10 +163,10 @@ impl From<PackedAgent> for Delivery {
 }
 
 impl Delivery {
-    /// Where our images have the agent.
+    /// The path of the agent in our images.
     pub const PATH: &'static str = "/manciple-agent";
 
-    /// The ConfigMap that pods mount.
+    /// The packed agent for the ConfigMap that pods mount, if the delivery uses one.
     pub(crate) fn config_map(&self) -> Option<&PackedAgent> {
         match self {
             Self::ConfigMap(agent) => Some(agent),
@@ -173,22 +174,22 @@ impl Delivery {
         }
     }
 
-    /// Has a pod be on a node where the agent can run. An image may be of several architectures, and the file of a
-    /// ConfigMap is not.
+    /// Has a pod scheduled on a node where the agent can run. An image may be for several architectures; the file of a
+    /// ConfigMap is for one.
     pub(crate) fn choose_nodes(&self, pod: &mut Value) {
         if let Self::ConfigMap(agent) = self {
             architecture::choose(pod, agent.architecture);
         }
     }
 
-    /// Says in the order where things are.
+    /// Notes in the order where the given files are mounted.
     pub(super) fn tell(&self, order: &mut Order) {
         let mounted = self.config_map().is_some() && !order.given.is_empty();
         order.given_dir = mounted.then(|| GIVEN.into());
     }
 
-    /// `given` names the Secret of what is given to the run, if anything is; `exchanges`, whether something
-    /// confidential is exchanged in files.
+    /// The parts of a pod for this delivery. `given` names the Secret with the files given to the run, if there are
+    /// any; `exchanges`: whether confidential files are exchanged.
     pub(crate) fn parts(&self, given: Option<&str>, exchanges: bool, context: &Value) -> Parts {
         let ours = json!({"name": VOLUME, "mountPath": DIRECTORY});
         let is_copied = given.is_some() && self.config_map().is_none();
@@ -235,19 +236,19 @@ impl Delivery {
     }
 }
 
-/// What a container of the agent's own asks for, and what its memory is limited to, unless an operator says it all.
+/// The resources of a container of the agent's own, with this memory limit, unless the operator gives others.
 pub(crate) fn resources_of_agent(given: Option<&Value>, memory: &str) -> Value {
     let ours =
         || json!({"requests": {"cpu": "10m", "memory": "8Mi"}, "limits": {"memory": memory}});
     given.cloned().unwrap_or_else(ours)
 }
 
-/// Where the agent is that was copied, or has unpacked itself.
+/// The path of the agent once it is copied, or has unpacked itself.
 pub(crate) fn installed() -> String {
     format!("{DIRECTORY}/{AGENT_FILE}")
 }
 
-/// As the pod security standard "restricted" asks.
+/// A container's security context that satisfies the pod security standard "restricted".
 pub(crate) fn restricted() -> Value {
     json!({
         "allowPrivilegeEscalation": false,

@@ -1,4 +1,4 @@
-//! How runs are ended, kept and removed.
+//! Ends, keeps and removes runs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,23 +18,25 @@ use super::{CHANGED, Shared};
 use crate::calls::{self, CallError, call, find, in_background, only};
 use crate::conditions::JobEnd;
 
-/// How often Jobs that were kept long enough are looked for.
+/// How often Jobs are looked for that have been kept long enough.
 const SWEEP: Duration = Duration::from_secs(30);
-/// How long a pod may take to go, beside the grace of its broker: of one without a node the collector of pods sees to
-/// that, from Kubernetes 1.26 on, which looks each 20 s.
+/// How long a pod may take to go, beside the grace period of its broker. One without a node is removed by the pod
+/// garbage collector, from Kubernetes 1.26 on, which runs every 20 s.
 const GONE_WITHIN: Duration = Duration::from_secs(45);
-/// How long a pod is waited for that is about to begin.
+/// How long a cancellation waits for a pod that is about to begin.
 const BEGUN: Duration = Duration::from_secs(10);
-/// How long a question may take that only makes a message better.
+/// How long a call may take that only improves a message.
 const QUICK: Duration = Duration::from_secs(3);
 
 impl Shared {
-    /// A pod that somebody takes away is followed by another on servers before 1.29, and one may be made too many on any:
-    /// if that could do the work a second time, the Job is fenced off before that one's broker has begun.
+    /// Guards against a second pod of a run. Servers before 1.29 replace a pod that is being deleted, and any server
+    /// may make one too many: if that could do the work a second time, the Job is fenced off before the broker in the
+    /// second pod has begun.
     pub(super) fn guard(self: Arc<Self>, run: &RunName) {
         let (seen, now) = (self.known.get(run), self.now_seconds());
         let why = why_to_fence(&seen, now);
-        // One without a node is followed by another until the Job is fenced off. Where one has ended that takes a call.
+        // A pod without a node is replaced by another until the Job is fenced off. Where the first one has ended,
+        // fencing takes another call.
         let waits = why.is_some() && seen.pods.first().is_some_and(SeenPod::has_ended);
         let (late, at_once): (Vec<_>, Vec<_>) =
             second_pods(&seen, now).into_iter().partition(|pod| waits && pod.node.is_none());
@@ -54,7 +56,8 @@ impl Shared {
         });
     }
 
-    /// The same of what a list was without, which may have been an old one: asked for before anything is done.
+    /// Like [`Shared::guard`], for runs that were missing from a list, which may have been outdated: they are read
+    /// before anything is done.
     pub(super) fn guard_after_a_list(self: Arc<Self>, run: &RunName) {
         let seen = self.known.get(run);
         if why_to_fence(&seen, self.now_seconds()).is_none()
@@ -66,19 +69,19 @@ impl Shared {
         tokio::spawn(async move {
             match self.look_up(&run).await {
                 Ok(()) => self.guard(&run),
-                // It is seen to when something else is heard of it, or when it is waited for.
+                // It is tried again at the next event of the run, or when somebody waits for it.
                 Err(error) => tracing::warn!(%run, %error, "a second pod of a run may begin"),
             }
         });
     }
 
-    /// Takes away a second pod at once: a kubelet that has begun to make one looks at nothing but whether it
-    /// is there at all, and only until it has mounted what the pod mounts, some tenths of a second.
+    /// Deletes a second pod without grace: a kubelet that has begun to make a pod only checks whether it exists at all,
+    /// and only until it has mounted the volumes, some tenths of a second.
     async fn strike(&self, pod: &SeenPod) {
         let params = only(Some(pod.uid.clone()), None).grace_period(0);
         match calls::delete(&self.pods(&pod.namespace), &pod.name, &params).await {
             Ok(()) | Err(CallError::Conflict) => {}
-            // A watch may have missed it, and never say that it went.
+            // A watch may have missed the pod, and never report its end.
             Err(CallError::NotFound) => self.known.change(&pod.run, |seen| {
                 let its = seen.pods.iter_mut().filter(|it| it.uid == pod.uid);
                 its.for_each(SeenPod::miss);
@@ -89,28 +92,28 @@ impl Shared {
         }
     }
 
-    /// Fences off a run; one whose pod was taken away, with what is known of its namespace.
+    /// Fences off a run; if its pod was deleted, with the reason that its namespace may give.
     pub(super) async fn fence_off(&self, run: &RunName, why: Fence) -> Result<(), CallError> {
         let seen = self.known.get(run);
-        // One that is removed by force holds its place no longer: no moment is to be lost on words.
+        // A pod that is deleted by force makes room at once: no time is to be lost on a better message.
         let is_taken = |pod: &SeenPod| pod.is_leaving() && !was_forced(pod);
         let job = seen.job.filter(|_| seen.pods.first().is_some_and(is_taken));
         let (Some(job), Fence::Lost(_)) = (job, &why) else { return self.fence(run, &why).await };
         let goes = self.namespace_goes(&job.namespace).await;
-        // It may have come to its end meanwhile.
+        // The run may have ended meanwhile.
         if !self.known.get(run).job.is_some_and(|job| is_open(&job, self.now_seconds())) {
             return Ok(());
         }
         self.fence(run, &goes.map_or(why, Fence::Lost)).await
     }
 
-    /// Says so if a namespace is being deleted, with all that is in it.
+    /// A message, if a namespace is being deleted, or is gone.
     pub(super) async fn namespace_goes(&self, name: &str) -> Option<String> {
         let namespaces: Api<Namespace> = Api::all(self.client.clone());
         let found = tokio::time::timeout(QUICK, find(namespaces.get(name))).await.ok()?;
         let goes = match found {
             Ok(found) => found.is_none_or(|found| found.metadata.deletion_timestamp.is_some()),
-            // Rights go with their namespace as well.
+            // Rights go with their namespace.
             Err(CallError::Forbidden(_)) => {
                 return Some(format!(
                     "what it ran in was deleted, the namespace {name} perhaps: the right to look at that \
@@ -122,8 +125,8 @@ impl Shared {
         goes.then(|| format!("the namespace {name} was deleted, with all that was in it"))
     }
 
-    /// Lets no pod of a run go on, and none begin: those there are, are ended politely. The first reason
-    /// stays. What is not there needs no end.
+    /// Fences off a run: no pod of it may go on or begin. Present pods are ended with their grace period. The first
+    /// reason stays. A run without a Job needs no end.
     pub(super) async fn fence(&self, name: &RunName, why: &Fence) -> Result<(), CallError> {
         if *why == Fence::Cancelled && self.forgets_pods {
             self.until_begun(name).await;
@@ -145,11 +148,11 @@ impl Shared {
             Err(CallError::NotFound | CallError::Conflict) => {}
             Err(error) => return Err(error),
         }
-        // Of a Job that is being deleted, its controller takes no more notice.
+        // The Job controller ignores a Job that is being deleted.
         if job.is_leaving() { self.end_pods(name).await } else { Ok(()) }
     }
 
-    /// Ends the pods of a Job that is not there any more; what is not there cannot be told why.
+    /// Ends the pods of a Job that does not exist any more, so that the reason cannot be written to it.
     async fn end_orphans(&self, name: &RunName, why: &Fence) -> Result<(), CallError> {
         self.known.change(name, |seen| {
             seen.job.iter_mut().for_each(|job| job.fenced = Some(why.clone()));
@@ -168,8 +171,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Waits until a pod has begun, or does not for a reason: a kubelet of 1.20 may leave alone for ever what
-    /// is deleted while it is being made.
+    /// Waits until a pod has begun, or there is a reason why it does not: a kubelet of 1.20 may ignore for ever a pod
+    /// that is deleted while it is being made.
     async fn until_begun(&self, name: &RunName) {
         let begun = async {
             loop {
@@ -199,8 +202,8 @@ impl Shared {
         Ok(SeenJob::of_text(&patched))
     }
 
-    /// Ends what goes on, and keeps the rest for inspection, for as long as the settings say. What was given where no Job
-    /// is goes in any case.
+    /// Releases a run: ends it, and keeps its Job for inspection, for as long as the settings say. Secrets that were
+    /// given where there is no Job are removed in any case.
     pub(super) async fn release(&self, name: &RunName) -> Result<(), CallError> {
         self.readings.leave(name);
         for namespace in self.places.left(name) {
@@ -221,7 +224,7 @@ impl Shared {
         self.followed.end(name);
         if self.standing(&seen).goes_on() {
             match self.fence(name, &Fence::Cancelled).await {
-                // Nothing would be heard of its end.
+                // Its end would not be reported.
                 Err(error) if self.goes_with_it(&job.namespace, &error) => {
                     return self.let_go(job).await;
                 }
@@ -240,16 +243,16 @@ impl Shared {
         if kept <= self.linger { self.let_go(job).await } else { self.keep_for(job, kept).await }
     }
 
-    /// One whose Job nobody has seen.
+    /// Releases a run whose Job was not seen.
     async fn release_unseen(&self, name: &RunName) -> Result<(), CallError> {
         match self.find_job(name).await? {
-            // It may go on, and is ended then.
+            // The run may go on, and is ended then.
             Some(job) if job.released.is_none() => {
                 self.known.learn(job);
                 Box::pin(self.release_job(name)).await
             }
             Some(_) => Ok(()),
-            // What it was to be given may be there: whoever was to start it was ended, or refused.
+            // Its Secret may exist: the process that was to start the run was ended, or refused.
             None => {
                 for namespace in &self.namespaces {
                     self.take_back(namespace, name).await?;
@@ -259,7 +262,7 @@ impl Shared {
         }
     }
 
-    /// Keeps a Job for inspection, without what it was given.
+    /// Keeps a Job for inspection, without its Secret.
     async fn keep_for(&self, job: &SeenJob, kept: Duration) -> Result<(), CallError> {
         let until =
             self.now_seconds().saturating_add(i64::try_from(kept.as_secs()).unwrap_or(i64::MAX));
@@ -276,8 +279,8 @@ impl Shared {
         if job.given { self.take_back(&job.namespace, &job.run).await } else { Ok(()) }
     }
 
-    /// Lets go of a Job that nobody wants to keep: it goes when its name need not be taken any more. Whoever comes after
-    /// this process finds it, and lets go of it again.
+    /// Releases a Job that is not to be kept: it is removed when its name need not be taken any more. A later process
+    /// finds it, and releases it again.
     async fn let_go(&self, job: &SeenJob) -> Result<(), CallError> {
         if job.is_deleted() || self.linger.is_zero() {
             return self.delete(job).await;
@@ -291,7 +294,7 @@ impl Shared {
         Ok(())
     }
 
-    /// The Job of a run stays until then, whatever it says itself.
+    /// Notes until when the Job of a run is kept, whatever the Job itself says.
     fn until(&self, run: &RunName, until: i64) {
         self.known.change(run, |seen| {
             if let Some(job) = &mut seen.job {
@@ -315,7 +318,7 @@ impl Shared {
         tokio::time::timeout(patience, over).await.map_err(late)?
     }
 
-    /// Deletes what was given to a Job, and then it, with its pods: as long as it is there, somebody finds
+    /// Deletes the Secret given to a Job, and then the Job, with its pods: as long as the Job exists, a process finds
     /// that there is something to do.
     pub(super) async fn delete(&self, job: &SeenJob) -> Result<(), CallError> {
         if job.given {
@@ -324,14 +327,14 @@ impl Shared {
         let params = in_background(Some(job.uid.clone()), None);
         match calls::delete(&self.jobs(&job.namespace), job.run.as_str(), &params).await {
             Ok(()) | Err(CallError::NotFound | CallError::Conflict) => {}
-            // It is tried again: rights may come back.
+            // The removal is tried again: rights may come back.
             Err(error) if self.goes_with_it(&job.namespace, &error) => return Ok(()),
             Err(error) => return Err(error),
         }
         if job.is_deleted() {
             self.end_orphans(&job.run, &Fence::Cancelled).await?;
         }
-        // Its pods take a moment to follow, and are not to be taken for somebody else's.
+        // Its pods go a moment later, and are not to be taken for another run's.
         self.known.change(&job.run, |seen| {
             if let Some(job) = &mut seen.job {
                 job.released = Some(0);
@@ -341,12 +344,12 @@ impl Shared {
         Ok(())
     }
 
-    /// Whether that is forbidden since a namespace is lost, as those say who look into it: a webhook forbids as well.
+    /// Whether a call was forbidden because its namespace is lost, as the watches know; a webhook may forbid as well.
     fn goes_with_it(&self, namespace: &str, error: &CallError) -> bool {
         matches!(error, CallError::Forbidden(_)) && self.places.is_known_to_be_lost(namespace)
     }
 
-    /// Removes what was given to a run. What is in a namespace that is lost is not ours any more.
+    /// Removes the Secret given to a run. In a lost namespace it is not ours any more.
     pub(super) async fn take_back(&self, namespace: &str, run: &RunName) -> Result<(), CallError> {
         let secrets = self.secrets(namespace);
         let removed = call(secrets.delete(run.as_str(), &DeleteParams::default())).await;
@@ -364,7 +367,7 @@ impl Shared {
         }
     }
 
-    /// Removes Jobs that were kept long enough, and looks after those that a list was without, for ever.
+    /// Removes Jobs that were kept long enough, and checks those that were missing from a list, for ever.
     pub(super) async fn sweep(self: Arc<Self>) {
         loop {
             tokio::time::sleep(SWEEP.min(self.linger.max(Duration::from_secs(1)))).await;
@@ -373,7 +376,7 @@ impl Shared {
                 if job.unsure && self.make_known(&job.run).await.is_err() {
                     continue;
                 }
-                // Of a question for the catalog nobody knows who asked it, and may be gone.
+                // The process that asked a question for the catalog is unknown, and may be gone.
                 let until = job.released.or(job.until.filter(|_| job.record.is_none()));
                 if until.is_some_and(|until| until <= self.now_seconds())
                     && !job.is_leaving()
@@ -386,13 +389,13 @@ impl Shared {
     }
 }
 
-/// Whether a pod that has a node, and has not ended, was deleted without grace; others always are.
+/// Whether a pod that has a node, and has not ended, was deleted without grace; other pods always are.
 pub(super) fn was_forced(pod: &SeenPod) -> bool {
     !pod.has_ended() && pod.node.is_some() && pod.deletion.is_some_and(|it| it.until == it.asked)
 }
 
-/// Pods that were made in the place of one that was taken away, or beside one that has ended, have not begun, and may at
-/// any moment: one without a node waits for the first to be over, and would be followed by another.
+/// The second pods of a run: made in place of one that is being deleted, or beside one that has ended, not begun, and
+/// able to begin at any moment. One without a node waits for the first to end, and would be replaced by another.
 pub(super) fn second_pods(seen: &Seen, now: i64) -> Vec<SeenPod> {
     let (Some(job), Some(first)) = (&seen.job, seen.pods.first()) else { return Vec::new() };
     let is_lost = matches!(job.fenced, Some(Fence::Lost(_))) && job.released.is_none();

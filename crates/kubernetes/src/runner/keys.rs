@@ -1,5 +1,5 @@
-//! The keys that reports are sealed to: in a Secret of ours, the newest for new runs, older ones for runs
-//! that began before.
+//! The keys that reports are sealed to, kept in our Secret: the newest for new runs, older ones for runs that began
+//! before.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -18,16 +18,16 @@ use crate::calls::{CallError, call, find};
 use crate::names;
 use crate::server_time::ServerTime;
 
-/// The key of the Secret that says which key is the newest.
+/// The entry of the Secret that names the newest key.
 const NEWEST: &str = "newest";
 
-/// How often the age of the newest key is looked at.
+/// How often the age of the newest key is checked.
 const LOOK: Duration = Duration::from_secs(6 * 60 * 60);
 
-/// Clocks differ by less.
+/// Clocks differ by less than this.
 const CLOCKS: SignedDuration = SignedDuration::from_secs(300);
 
-/// The keys of a broker.
+/// The keys of a broker's reports.
 pub(crate) struct Keys {
     secrets: Api<Secret>,
     name: String,
@@ -39,7 +39,7 @@ pub(crate) struct Keys {
 #[derive(Clone)]
 struct Known {
     newest: PublicKey,
-    /// The newest as it stands in the Secret: its id, and the private key.
+    /// The newest pair as the Secret has it: its id, and the private key.
     pair: (String, ByteString),
     all: Arc<KeySet>,
 }
@@ -69,7 +69,7 @@ impl From<KeyError> for CallError {
 }
 
 impl Keys {
-    /// Reads them, or makes the first. `time` is of this client.
+    /// Reads the keys, or makes the first one. `time` is of this client.
     pub(crate) async fn open(
         client: Client,
         time: Arc<ServerTime>,
@@ -86,18 +86,18 @@ impl Keys {
         Ok(Self { secrets, name, broker, time, known: RwLock::new(known) })
     }
 
-    /// What new runs are sealed to.
+    /// The public key that reports of new runs are sealed to.
     pub(crate) fn newest(&self) -> PublicKey {
         self.known.read().unwrap_or_else(PoisonError::into_inner).newest.clone()
     }
 
-    /// What reports are opened with.
+    /// The keys that reports are opened with.
     pub(crate) fn all(&self) -> Arc<KeySet> {
         Arc::clone(&self.known.read().unwrap_or_else(PoisonError::into_inner).all)
     }
 
-    /// What is opened with the keys; if one is missing, once more after they were read again: another replica may have made
-    /// a new one.
+    /// Opens a report with the keys; if its key is missing, once more after they were read again: another replica may
+    /// have made a new one.
     pub(crate) async fn opened<T>(
         &self,
         open: impl Fn(&KeySet) -> Result<T, agent::Error>,
@@ -116,9 +116,9 @@ impl Keys {
         Ok(())
     }
 
-    /// The Secret, with the key that runs are sealed to here. A rotation leaves it there; somebody who removes
-    /// the Secret does not, and another replica that begins then makes one without it. Put back, no report is
-    /// lost.
+    /// Reads the Secret, and puts back the key that runs of this process are sealed to. A rotation leaves it there; but
+    /// if somebody removes the Secret, another replica that starts makes one without it. Once it is put back, no report
+    /// is lost.
     async fn read_or_restore(&self) -> Result<Secret, KeyError> {
         let (id, private) = self.known.read().unwrap_or_else(PoisonError::into_inner).pair.clone();
         let secret = match find(self.secrets.get(&self.name)).await? {
@@ -137,8 +137,8 @@ impl Keys {
         Ok(call(self.secrets.patch(&self.name, &PatchParams::default(), &patch)).await?)
     }
 
-    /// Makes a new key each `period`, for ever; to be spawned. All replicas look, one of them makes it, and the
-    /// others take it over at their next look, or when a report sealed to it comes.
+    /// Makes a new key each `period`, for ever; to be spawned. All replicas check, one of them makes the key, and the
+    /// others take it over at their next check, or when a report sealed to it comes.
     pub(crate) async fn keep(&self, period: Duration) {
         loop {
             if let Err(error) = self.look(period).await {
@@ -148,8 +148,8 @@ impl Keys {
         }
     }
 
-    /// The API server's time: a replica whose clock is ahead would make key after key, of which each lets one before go that
-    /// runs are sealed to.
+    /// The API server's time: a replica whose clock is ahead would make key after key, and each new one drops an older
+    /// one that runs are still sealed to.
     fn now(&self) -> Timestamp {
         Timestamp::from_millisecond(self.time.now_millis()).unwrap_or(Timestamp::MAX)
     }
@@ -164,9 +164,9 @@ impl Keys {
         Ok(())
     }
 
-    /// Makes a new key, if nobody else did. The two before stay, for runs that go on; older ones go. One would not do:
-    /// a replica that has not looked since begins runs with the key before the newest for up to a period, and these
-    /// may go on for another.
+    /// Makes a new key, if no other replica did. The two previous ones stay, for runs that go on; older ones are
+    /// dropped. One would not suffice: a replica that has not checked since begins runs with the key before the newest
+    /// for up to a period, and these may go on for another.
     async fn rotate(&self, before: &Secret) -> Result<Known, KeyError> {
         let newest = before.data.as_ref().and_then(|data| data.get(NEWEST));
         let newest = newest.and_then(|ByteString(id)| String::from_utf8(id.clone()).ok());
@@ -194,7 +194,7 @@ impl Keys {
                 tracing::info!(secret = %self.name, "runs to come have a new key for their reports");
                 read(&self.name, &secret)
             }
-            // Another replica came first.
+            // Another replica was faster.
             Err(CallError::Conflict) => {
                 read(&self.name, &call(self.secrets.get(&self.name)).await?)
             }
@@ -203,8 +203,8 @@ impl Keys {
     }
 }
 
-/// How old the newest key is. One whose age is not known is as old as its Secret; so is one that is to be made yet, by a
-/// clock that was ahead: it would stay the newest until then.
+/// How old the newest key is. If its age is unknown, or in the future by a clock that was ahead, it is as old as its
+/// Secret: otherwise it would stay the newest until then.
 fn age(secret: &Secret, now: Timestamp) -> Duration {
     let annotations = secret.metadata.annotations.as_ref();
     let rotated = annotations.and_then(|all| all.get(names::ROTATED)?.parse().ok());
@@ -214,7 +214,7 @@ fn age(secret: &Secret, now: Timestamp) -> Duration {
     Duration::try_from(now.duration_since(made)).unwrap_or_default()
 }
 
-/// A new pair, as it stands in the Secret.
+/// A new pair, as the Secret has it.
 fn fresh() -> BTreeMap<String, ByteString> {
     let pair = KeyPair::generate();
     let id = pair.public().id();
@@ -222,13 +222,13 @@ fn fresh() -> BTreeMap<String, ByteString> {
     as_newest(id, private)
 }
 
-/// A pair that is the newest, as it stands in the Secret.
+/// The entries of the Secret for a pair that is the newest.
 fn as_newest(id: String, private: ByteString) -> BTreeMap<String, ByteString> {
     let newest = ByteString(id.clone().into_bytes());
     [(id, private), (NEWEST.to_owned(), newest)].into()
 }
 
-/// Makes the Secret, if nobody else did.
+/// Makes the Secret of the keys, if nobody else did.
 async fn make(
     secrets: &Api<Secret>,
     name: &str,
@@ -243,7 +243,7 @@ async fn make(
     secret.data = Some(data);
     match call(secrets.create(&PostParams::default(), &secret)).await {
         Ok(secret) => Ok(secret),
-        // Another replica came first.
+        // Another replica was faster.
         Err(CallError::Exists) => Ok(call(secrets.get(name)).await?),
         Err(CallError::NotFound) => Err(KeyError::Homeless(name.to_owned())),
         Err(error) => Err(error.into()),

@@ -1,5 +1,5 @@
-//! How a run stands: what is known of it, and, where that is not enough, what the API server says now; and what is done
-//! about it when it is looked at.
+//! The state of a run: what is known of it, and, where that does not suffice, what the API server says now; and what
+//! has to be done about the run then.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::calls::{CallError, find};
 use crate::text::each;
 
 impl Shared {
-    /// Looks for a run that is not known of: a watch is behind what others do.
+    /// Reads a run that is not known: a watch may be behind other replicas.
     pub(super) async fn make_known(&self, name: &RunName) -> Result<(), RunnerError> {
         if self.known.get(name).job.is_some_and(|job| !job.unsure) {
             return Ok(());
@@ -27,7 +27,7 @@ impl Shared {
         Ok(self.look_up(name).await?)
     }
 
-    /// Asks for a run as it is now.
+    /// Reads a run as it is now.
     pub(super) async fn look_up(&self, name: &RunName) -> Result<(), CallError> {
         let Some(job) = self.find_job(name).await? else {
             self.known.change(name, |seen| match (&mut seen.job, seen.pods.first()) {
@@ -46,7 +46,7 @@ impl Shared {
         let mut uids: Vec<_> = pods.iter().map(|pod| pod.uid.clone()).collect();
         pods.into_iter().for_each(|pod| self.known.learn(pod));
         self.known.change(name, |seen| {
-            // One that was made after the list was, and heard of before it came, is in no list.
+            // A pod that was made after the list, and reported before it came, is in no list.
             let is_new = |pod: &&SeenPod| before.iter().all(|known| known.uid != pod.uid);
             uids.extend(seen.pods.iter().filter(is_new).map(|pod| pod.uid.clone()));
             SeenPod::keep(seen, &namespace, &uids);
@@ -54,8 +54,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Wherever it may be; mostly there is one such place. A further namespace that is gone has taken the right to ask
-    /// along: after a while in which that was forbidden nothing is waited for there.
+    /// Reads the Job of a run in all namespaces where it may be, mostly one. If a further namespace is gone, so is the
+    /// right to ask there: after some time in which that was forbidden it is skipped.
     pub(super) async fn find_job(&self, name: &RunName) -> Result<Option<SeenJob>, CallError> {
         self.find_job_where(name, |namespace, why| {
             self.places.was_refused(name, namespace)
@@ -64,7 +64,7 @@ impl Shared {
         .await
     }
 
-    /// The same; `lost` says where it does not matter that it cannot be looked.
+    /// Reads the Job of a run; `lost` says in which namespaces a refusal does not matter.
     pub(super) async fn find_job_where(
         &self,
         name: &RunName,
@@ -86,7 +86,7 @@ impl Shared {
         Ok(None)
     }
 
-    /// Whether a namespace that may not be looked into is a further one, and was forbidden for long.
+    /// Whether a namespace for which a right is forbidden is a further one, and has been forbidden for long.
     pub(super) fn note_forbidden(&self, namespace: &str, right: Right, why: &str) -> bool {
         self.home() != namespace && self.places.note_forbidden(namespace, right, why)
     }
@@ -102,10 +102,10 @@ impl Shared {
         standing(seen, start_timeout, self.now_seconds(), self.time.back_seconds())
     }
 
-    /// What is known of a run; if that is its end, and nothing was reported, as the server has it now: two
-    /// watches are not equally quick, and the Job's may say that all is over before the pod's says how. So with one that
-    /// is to be ended because it does not begin: a watch whose connection is dead says nothing, for a minute; and with one
-    /// that is to be ended because its pod is gone: a list may be older than a pod that was heard of otherwise.
+    /// What is known of a run. If that is its end without a report, the API server is asked: one watch may be slower
+    /// than another, and the Job's may say that all is over before the pod's says how. Likewise if a run is to be ended
+    /// because it does not begin, because a watch whose connection is dead says nothing for a minute; and if it is to
+    /// be ended because its pod is gone, because a list may be older than a pod that was reported otherwise.
     async fn sure(&self, name: &RunName) -> Result<Seen, CallError> {
         let seen = self.known.get(name);
         let over = |seen: &Seen| {
@@ -120,7 +120,7 @@ impl Shared {
         };
         if over(&seen) {
             return match self.look_up(name).await {
-                // Rights go with their namespace, and what the watches have told is all there will be.
+                // Rights go with their namespace, and the watches will not bring more.
                 Ok(()) | Err(CallError::Forbidden(_)) => Ok(self.known.get(name)),
                 Err(error) => Err(error),
             };
@@ -128,7 +128,8 @@ impl Shared {
         Ok(seen)
     }
 
-    /// The same, and why its pod does not begin, where that is not known and something it mounts is not there.
+    /// What is known of a run, with the reason why its pod does not begin, if that was unknown and something that it
+    /// mounts is missing.
     pub(super) async fn look_at(&self, name: &RunName) -> Result<Seen, CallError> {
         let seen = self.sure(name).await?;
         let Some(warning) = self.look_for_mounts(&seen, self.now_seconds()).await else {
@@ -138,7 +139,7 @@ impl Shared {
         Ok(self.known.get(name))
     }
 
-    /// How a run is, once what keeps it going, or ends it, was done.
+    /// Does what a run needs to go on, or to end, and returns its state.
     pub(super) async fn attend(self: &Arc<Self>, name: &RunName) -> Result<RunState, RunnerError> {
         let seen = self.look_at(name).await?;
         let standing = self.act(name, &seen).await?;
@@ -157,10 +158,10 @@ impl Shared {
         })
     }
 
-    /// Helps the pods of a run to begin and to end, and fences it off if it has to be ended. Where it stands, by what was
-    /// `seen`.
+    /// Helps the pods of a run to begin and to end, and fences it off if it has to be ended. Returns the standing of
+    /// the run by what was `seen`.
     async fn act(&self, name: &RunName, seen: &Seen) -> Result<Standing, CallError> {
-        // Neither keeps from saying how it stands, nor from ending it.
+        // A failure of these hinders neither the answer nor the end of the run.
         for done in [self.mend_agent(seen).await, self.remind(seen).await] {
             done.unwrap_or_else(
                 |error| tracing::warn!(run = %name, %error, "its pod cannot be helped"),
@@ -169,7 +170,7 @@ impl Shared {
         let standing = self.standing(seen);
         if let Standing::ToEnd(why) = &standing {
             match self.fence_off(name, why.clone()).await {
-                // Rights go with their namespace: then all of it is being ended.
+                // Rights go with their namespace: then the whole run is being ended.
                 Ok(()) | Err(CallError::Forbidden(_)) => {}
                 Err(error) => return Err(error),
             }
@@ -177,11 +178,12 @@ impl Shared {
         Ok(standing)
     }
 
-    /// Why a run is lost; where its Job was deleted, or its pod by force, with more than that, and the same
-    /// each time.
+    /// The reason why a run is lost; if its Job was deleted, or its pod by force, with what is known of its namespace,
+    /// and the same each time.
     async fn why_lost(&self, name: &RunName, seen: Seen, why: String) -> String {
-        // Whoever fenced it off may have had no answer as to that, no right to ask any more, or no time: of a
-        // namespace that goes, the pods' ends may be told together, as they are of what is removed by force.
+        // The process that fenced the run off may have got no answer about the namespace, may have had no right to ask
+        // any more, or no time: when a namespace goes, the ends of its pods may be reported together, as they are for
+        // pods that are removed by force.
         let by_force = seen.pods.first().is_some_and(ending::was_forced);
         let open = seen.job.as_ref().is_some_and(|job| {
             (job.is_deleted() || by_force) && matches!(job.fenced, None | Some(Fence::Lost(_)))

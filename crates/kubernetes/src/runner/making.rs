@@ -1,4 +1,4 @@
-//! Runs are made: what they are given, as a Secret, then the Job.
+//! Makes runs: the Secret with what they are given, then the Job.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,8 +20,8 @@ use crate::lease::Lead;
 use crate::resources;
 
 impl Shared {
-    /// Makes the Secret and the Job, the latter while nobody but `lead` may; `Ok` too if the Job is there and not one of
-    /// a former life.
+    /// Makes the Secret and the Job of a run, the Job only while nobody but `lead` may lead; `Ok` too if the Job exists
+    /// and is not of a former life.
     pub(super) async fn make(
         &self,
         name: &RunName,
@@ -78,7 +78,7 @@ impl Shared {
         Ok(())
     }
 
-    /// A run has its Job, which says whether it was given something.
+    /// Notes that a run has its Job, which says whether it was given something.
     fn note_made(&self, run: &RunName, namespace: &str, gave: bool) {
         if gave {
             self.places.settle(run, namespace);
@@ -86,14 +86,14 @@ impl Shared {
         self.places.forget_refusal(run);
     }
 
-    /// Where making a run is forbidden, nothing was made.
+    /// Notes that making a run in a namespace is forbidden: nothing was made there.
     fn note(&self, run: &RunName, namespace: &str, error: &CallError) {
         if matches!(error, CallError::Forbidden(_)) && namespace != self.home() {
             self.places.refuse(run, namespace);
         }
     }
 
-    /// `Ok` if the Job that has the name is that of the run, and not one of a former life.
+    /// Takes over the Job that has the name of the run; `Ok` if it is not of a former life.
     pub(super) async fn take_over(&self, found: Option<SeenJob>) -> Result<(), StartError> {
         if let Some(job) = found {
             if job.released.is_none() {
@@ -106,8 +106,8 @@ impl Shared {
         Err(StartError::Transient(why.to_owned()))
     }
 
-    /// The Job of a run in another namespace than it would be made in now. A name is taken in its namespace alone, and
-    /// where the Jobs of a plan are made may change: who led until now may have made this one where they were before.
+    /// The Job of a run in another namespace than it would be made in now. A name is taken only in its namespace, and
+    /// where the Jobs of a plan are made may change: the former leader may have made this one in the earlier place.
     pub(super) async fn made_elsewhere(
         &self,
         name: &RunName,
@@ -117,20 +117,20 @@ impl Shared {
         if self.further().is_empty() {
             return Ok(None);
         }
-        // A watch that is dead is begun anew after a minute.
+        // A dead watch is begun anew after a minute.
         let is_new = self.lead.get().is_some_and(|lead| lead.lasted() < 2 * self.linger);
         let found = match self.known.get(name).job {
             Some(job) if !job.is_deleted() && !job.unsure => Some(job),
             _ if is_new => {
-                // Where it may not be looked any more, nothing of ours can be known to be.
+                // In a namespace that may not be read any more, nothing of ours is known.
                 let found = self.find_job_where(name, |place, _| place != self.home());
                 found.await.map_err(|error| refused("the Job", error))?
             }
             _ => None,
         };
         if found.is_none() && is_new && !manifest.given.is_empty() {
-            // Whoever led may have been ended between what it gave there and the Job. Of what is at home, a record's resource
-            // is the owner.
+            // The former leader may have died between the Secret there and the Job. At home, a record's resource owns
+            // the Secret.
             for further in self.further().iter().filter(|further| *further != namespace) {
                 match self.take_back(further, name).await {
                     Ok(()) | Err(CallError::Forbidden(_)) => {}
@@ -152,7 +152,7 @@ impl Shared {
             .iter()
             .map(|(key, bytes)| ((*key).to_owned(), json!(BASE64.encode(bytes))))
             .collect();
-        // An owner is of the same namespace: elsewhere it would be taken for one that is gone.
+        // An owner has to be in the same namespace: elsewhere it would count as gone.
         let owner = self.owner(job).filter(|_| self.home() == namespace);
         let secret = json!({
             "metadata": {
@@ -168,8 +168,8 @@ impl Shared {
         let secrets = self.secrets(namespace);
         match call(secrets.create(&PostParams::default(), &secret)).await {
             Ok(_) => Ok(()),
-            // Of this run, by its name: we were ended before the Job was made. It may be given other files by now: its
-            // broker was changed.
+            // By its name the Secret is of this run: the process died before the Job was made. The run may be given
+            // other files by now, because its broker was changed.
             Err(CallError::Exists) => match find(secrets.get(name.as_str())).await? {
                 Some(there) if keys(&there).eq(keys(&secret)) => Ok(()),
                 _ => {
@@ -181,7 +181,7 @@ impl Shared {
         }
     }
 
-    /// The resource of the record that a Job is for, if it is known.
+    /// The owner reference to the resource of a Job's record, if that is known.
     fn owner(&self, job: &Job) -> Option<Value> {
         let key = SeenJob::of(job)?.record?;
         let (name, uid, _) = self.store.get()?.resource(&key)?;

@@ -1,12 +1,12 @@
-//! A run as a Job.
+//! The manifest of a run: its Job and its Secret.
 //!
 //! ```text
 //! agent, given ──▶ broker's container, the broker's image
 //!                      agent run ──▶ /bin/broker
 //! ```
 //!
-//! The pod has no token and needs no network to us. Everything that is confidential comes by a Secret. How
-//! both come into the pod is for [`delivery`](super::delivery) to say.
+//! The pod has no token and needs no network connection to us. Everything confidential comes by a Secret. How it and
+//! the agent get into the pod is decided by [`delivery`](super::delivery).
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -23,36 +23,36 @@ use super::seen::Periods;
 use super::settings::{JobSettings, PodPolicy};
 use crate::names;
 
-/// The run that a Job or a pod is of: a label.
+/// The label of a Job and its pod that names the run.
 pub(super) const RUN: &str = "manciple.dev/run";
-/// The record that a run is for: annotations.
+/// The annotations of a Job that name the record of the run.
 pub(super) const INSTANCE_ID: &str = "manciple.dev/instance-id";
 pub(super) const BINDING_ID: &str = "manciple.dev/binding-id";
-/// A Job with this annotation has a Secret of its name.
+/// The annotation of a Job that has a Secret of the same name.
 pub(super) const GIVEN: &str = "manciple.dev/given";
-/// A Job with this annotation has a broker that may say how far it is.
+/// The annotation of a Job whose broker may report its progress.
 pub(super) const PROGRESS: &str = "manciple.dev/progress";
-/// A Job with this annotation is no longer needed; until when it is kept, in seconds since 1970.
+/// The annotation of a Job that is no longer needed: until when it is kept, in seconds since 1970.
 pub(super) const RELEASED: &str = "manciple.dev/released-until";
-/// How a Job is waited for and kept: an annotation, [`Periods`](super::seen::Periods) as JSON. Settings may have
-/// changed when it ends.
+/// The annotation of a Job with its [`Periods`](super::seen::Periods) as JSON, by which it is waited for and kept:
+/// settings may have changed when it ends.
 pub(super) const KEPT: &str = "manciple.dev/kept";
-/// The `Broker` resource that a Job is made by: an annotation.
+/// The annotation of a Job that names its `Broker` resource.
 pub(super) const RESOURCE: &str = "manciple.dev/broker-resource";
-/// Why a Job may have no pods any more: an annotation, [`Fence`](super::seen::Fence) as JSON.
+/// The annotation of a Job that may have no more pods: the [`Fence`](super::seen::Fence) as JSON.
 pub(super) const FENCED: &str = "manciple.dev/ended";
 
-/// The broker's container.
+/// The name of the broker's container.
 pub(super) const BROKER_CONTAINER: &str = "broker";
 
 const CONFIG: &str = "/config";
 const SECRET: &str = "/secret";
-/// Of the Secrets Store CSI driver, whose volumes hold nothing else.
+/// The Secrets Store CSI driver, whose volumes hold only secrets.
 const SECRETS_DRIVER: &str = "secrets-store.csi.k8s.io";
-/// Between the end of the broker's grace and that of the pod's: for the report.
+/// The time for the report, between the end of the broker's grace period and that of the pod.
 const REPORT: Duration = Duration::from_secs(5);
 
-/// A Job that is to be made, and what is confidential.
+/// A Job to be made, and the confidential files for it.
 pub(super) struct Manifest {
     pub(super) job: Value,
     /// Contents of the Secret of the same name, by key; empty if none is needed.
@@ -60,16 +60,16 @@ pub(super) struct Manifest {
 }
 
 impl Manifest {
-    /// No pod of the Job is on a node while another is: servers before 1.29 make a second one when one is only asked to go,
-    /// and it waits here until the Job is fenced off.
+    /// Keeps the pods of the Job from being on nodes at the same time: servers before 1.29 make a second pod as soon as
+    /// the first is asked to go, and it waits unscheduled until the Job is fenced off.
     pub(super) fn keep_alone(&mut self) {
         let run = self.job["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         let pod = &mut self.job["spec"]["template"]["spec"];
         pod["affinity"] = alone(&run, Some(pod["affinity"].take()));
     }
 
-    /// The Job and its pod are of the group whose home this is: another of the same name may have its own in the same
-    /// namespace.
+    /// Labels the Job and its pod with the home of their group: another group of the same name may have its own in the
+    /// same namespace.
     pub(super) fn belong_to(&mut self, home: &str) {
         for labels in ["/metadata/labels", "/spec/template/metadata/labels"] {
             if let Some(labels) = self.job.pointer_mut(labels).and_then(Value::as_object_mut) {
@@ -79,7 +79,7 @@ impl Manifest {
     }
 }
 
-/// Of a run.
+/// The manifest of a run.
 pub(super) fn of_run(
     settings: &JobSettings,
     key: &agent::PublicKey,
@@ -96,10 +96,10 @@ pub(super) fn of_run(
     manifest(settings, order, annotations, given.files().collect())
 }
 
-/// The longest that a failed question for a catalog is kept: it is repeated each minute.
+/// How long a failed question for a catalog is kept at most: it is repeated each minute.
 const UNANSWERED: Duration = Duration::from_secs(10 * 60);
 
-/// Of a question for the catalog.
+/// The manifest of a question for the catalog.
 pub(super) fn of_catalog(
     settings: &JobSettings,
     key: &agent::PublicKey,
@@ -111,8 +111,9 @@ pub(super) fn of_catalog(
     manifest(&settings, order, Map::new(), Vec::new())
 }
 
-/// What programs of a cluster are asked for, unless the operator says otherwise: not to take a run's pod for the sake of
-/// others, for the run is lost; and not to make its Job anew when a ConfigMap has changed, for the broker would run again.
+/// Annotations that ask cluster programs, unless the operator says otherwise, not to evict a run's pod for the sake of
+/// others, because the run would be lost; and not to make its Job anew when a ConfigMap has changed, because the broker
+/// would run again.
 const HANDS_OFF: [(&str, &str); 3] = [
     ("cluster-autoscaler.kubernetes.io/safe-to-evict", "false"),
     ("karpenter.sh/do-not-disrupt", "true"),
@@ -163,8 +164,8 @@ fn manifest(
             "completions": 1,
             "activeDeadlineSeconds": lifetime.as_secs(),
             "ttlSecondsAfterFinished": NEVER,
-            // A pod that is deleted counts as one that failed: nothing is started a second time. Servers
-            // before 1.29 do not know this; see `fence`.
+            // A deleted pod counts as failed, so that nothing is started a second time. Servers before 1.29 do not know
+            // this; see `fence`.
             "podReplacementPolicy": "Failed",
             "template": pod,
         },
@@ -173,8 +174,8 @@ fn manifest(
     Ok(Manifest { job, given })
 }
 
-/// When Kubernetes is to remove a Job that has ended, in seconds: not in this life. A run's outcome is its Job until it was
-/// read, however long nobody leads, and policies give a time to Jobs that have none.
+/// After how many seconds Kubernetes removes a Job that has ended: practically never. The outcome of a run is in its
+/// Job until it was read, however long nobody leads, and policies set a time on Jobs that have none.
 const NEVER: i32 = i32::MAX;
 
 fn labels_of(settings: &JobSettings, run: &str) -> [(String, Value); 3] {
@@ -249,7 +250,7 @@ fn pod(settings: &JobSettings, order: &Order, variable: &str, given: bool) -> Va
     pod
 }
 
-/// What an operator has a pod hold that is secret: the variables, and where it is mounted.
+/// The secret parts of an operator's pod settings: the variables, and the mount paths.
 fn confidential(policy: &PodPolicy) -> (Vec<String>, Vec<PathBuf>) {
     let is_secret = |source: &Value| {
         ["secret", "serviceAccountToken", "podCertificate"]
@@ -271,8 +272,8 @@ fn confidential(policy: &PodPolicy) -> (Vec<String>, Vec<PathBuf>) {
     (variables.filter_map(|variable| text(&variable["name"])).collect(), paths.collect())
 }
 
-/// Nodes as they were `chosen`, and none while another pod of the run is on any. All nodes that can run it are one place by
-/// this label, which each kubelet sets itself.
+/// The affinity `chosen` by the operator, and never beside another pod of the run: by this topology label, which each
+/// kubelet sets itself, all nodes that can run it are one place.
 pub(super) fn alone(run: &str, chosen: Option<Value>) -> Value {
     const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
     let others = json!({
@@ -311,7 +312,8 @@ fn set(object: &mut Value, name: &str, value: Option<Value>) {
     }
 }
 
-/// Any image can run as this user; one that must be root needs another policy.
+/// A pod security context as an unprivileged user, as which most images can run; one that needs root needs another
+/// setting.
 fn nobody() -> Value {
     json!({
         "runAsNonRoot": true,

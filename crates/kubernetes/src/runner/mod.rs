@@ -1,12 +1,12 @@
-//! Runs as Jobs.
+//! The runner: runs brokers as Jobs.
 //!
 //! ```text
 //! start ──▶ Secret, Job ──▶ pod: agent ──▶ /bin/broker
 //!                            └─ termination message ──▶ watch ──▶ observe ──▶ Finished
 //! ```
 //!
-//! One Job for each run, under the run's name: to start it twice is to start it once. What came of it is in
-//! the pod's status, sealed, and stays there until the Job is released.
+//! There is one Job for each run, under the run's name: starting it twice starts it once. The outcome is in the pod's
+//! status, sealed, and stays there until the Job is released.
 
 pub(crate) mod agents;
 mod architecture;
@@ -71,13 +71,13 @@ use crate::store::KubernetesStore;
 use crate::text::{PAGE, Text};
 use crate::versions::{forgets_pods, makes_second_pods};
 
-/// So many brokers are asked for their catalogs at once, each by a Job.
+/// How many brokers are asked for their catalogs at once, each by a Job.
 const ASKED_AT_ONCE: usize = 16;
 
-/// The longest that [`Runner::changed`] waits.
+/// How long [`Runner::changed`] waits at most.
 const CHANGED: Duration = Duration::from_secs(2);
 
-/// Runs brokers as Jobs of a namespace. A cheap handle; several processes may use the same runs.
+/// The runner of brokers as Jobs. A cheap handle; several processes may share the same runs.
 #[derive(Clone)]
 pub struct JobRunner {
     shared: Arc<Shared>,
@@ -87,19 +87,19 @@ pub struct JobRunner {
 struct Shared {
     client: Client,
     time: Arc<ServerTime>,
-    /// The value of the label of the broker, or of the group.
+    /// The value of the broker label, for the broker or the group.
     label: String,
-    /// Where Jobs may be, the home first.
+    /// The namespaces in which Jobs may be, the home first.
     namespaces: Vec<String>,
     source: Source,
-    /// Of Jobs that do not say so themselves.
+    /// The periods of Jobs that do not name their own.
     periods: Periods,
-    /// How the agent comes into pods, whoever's they are.
+    /// How the agent gets into pods, for all brokers.
     delivery: Delivery,
     key_rotation: Duration,
     linger: Duration,
     keys: Keys,
-    /// Whether a kubelet may leave alone what was deleted while it was made.
+    /// Whether a kubelet may ignore the deletion of a pod that it is just making.
     forgets_pods: bool,
     /// Whether a Job may be given a second pod while the first one is only asked to go.
     makes_second_pods: bool,
@@ -109,21 +109,21 @@ struct Shared {
     mounts: Mounts,
     agents: Agents,
     places: Places,
-    /// Whose resources own what is given to runs.
+    /// The store whose resources own the Secrets given to runs.
     store: OnceLock<Arc<KubernetesStore>>,
-    /// Who may start what is recorded.
+    /// The lead, without which no recorded run is started.
     lead: OnceLock<Arc<Lead>>,
 }
 
-/// Whose runs these are.
+/// The brokers whose runs these are.
 enum Source {
-    /// Of one broker, whatever is asked for.
+    /// One broker, for every service.
     One(Box<JobSettings>),
-    /// Of the broker that has the service.
+    /// Several brokers; each run is of the one that has its service.
     Many(Arc<Brokers>),
 }
 
-/// Why there is no runner.
+/// Why a runner cannot be opened.
 #[derive(Debug, thiserror::Error)]
 #[error("runs cannot be made in namespace {namespace}: {why}")]
 pub struct RunnerOpenError {
@@ -132,16 +132,16 @@ pub struct RunnerOpenError {
 }
 
 impl JobRunner {
-    /// Opens the runs of a broker: reads the keys, or makes them, and what runs there are.
+    /// Opens the runner of a broker: reads or makes the keys, and lists the present runs.
     ///
     /// # Errors
-    /// If the API server does not answer, or does not let us.
+    /// If the API server does not answer, or denies access.
     pub async fn open(client: Client, settings: JobSettings) -> Result<Self, RunnerOpenError> {
         let base = settings.clone();
         Self::begin(client, &base, Vec::new(), Source::One(Box::new(settings))).await
     }
 
-    /// Opens the runs of several brokers that are one group: each run is of the broker that has its service.
+    /// Opens the runner of a group of brokers: each run is of the broker that has its service.
     ///
     /// # Errors
     /// As [`Self::open`], for each namespace that may have Jobs.
@@ -202,7 +202,7 @@ impl JobRunner {
         shared.known.refused().iter().for_each(|namespace| {
             shared.places.note_forbidden(namespace, Right::Jobs, "Jobs and pods cannot be listed");
         });
-        // What happened while nobody watched.
+        // The guard catches up on what happened while nobody watched.
         for job in shared.known.jobs() {
             Arc::clone(&shared).guard(&job.run);
         }
@@ -219,25 +219,25 @@ impl JobRunner {
         Arc::clone(&self.shared.time) as _
     }
 
-    /// What is given to runs goes, at the latest, with the resource of the record that they are for: nothing
-    /// confidential is left where a process was ended between the Secret and the Job. To be said once.
+    /// Sets the store whose resources own the Secrets given to runs: they go, at the latest, with the resource of their
+    /// record, so nothing confidential is left where a process died between the Secret and the Job. To be called once.
     pub fn belongs_to(&self, store: &Arc<KubernetesStore>) {
-        // Said again, it is the same.
+        // A second call changes nothing.
         let _ = self.shared.store.set(Arc::clone(store));
     }
 
-    /// A Job is made while nobody else may lead, or not at all: by whoever was held up for long, it would be made again
-    /// after another has carried the run out and removed its own. To be said once.
+    /// Sets the lead: a Job is made only while nobody else may lead. A process that was held up for long would
+    /// otherwise make it again after another one has carried out the run and removed its Job. To be called once.
     pub fn led_by(&self, lead: &Arc<Lead>) {
-        // Said again, it is the same.
+        // A second call changes nothing.
         let _ = self.shared.lead.set(Arc::clone(lead));
     }
 
-    /// Asks a broker for its catalog, by a Job of its own, unless it is in a file. While that goes on, `waits` is told now and then what
-    /// it waits for, and says whether it is still wanted.
+    /// Asks a broker for its catalog, by a Job of its own, unless it is in a file. Meanwhile `waits` is told now and
+    /// then what the question waits for, and says whether it is still wanted.
     ///
     /// # Errors
-    /// If there is no answer, or it is no catalog.
+    /// If there is no answer, or the answer is no catalog.
     pub async fn ask(
         &self,
         settings: &JobSettings,
@@ -256,7 +256,7 @@ impl JobRunner {
         let manifest = manifest::of_catalog(settings, &shared.keys.newest(), name.as_str())
             .map_err(|error| not_started(error.to_string()))?;
         if let Err(error) = shared.make(&name, &settings.namespace, manifest, None).await {
-            // No other question has its name.
+            // The name of the question is not used again.
             shared.places.forget_refusal(&name);
             return Err(not_started(error.to_string()));
         }
@@ -267,12 +267,11 @@ impl JobRunner {
         offer
     }
 
-    /// Removes the ConfigMaps of other agents than ours that are older than this and that no Job of their
-    /// namespace uses: twenty at most, for the next time to go on with. Says how many others are left. Whoever
-    /// needs one after all makes it again.
+    /// Removes the ConfigMaps of other agents than ours that are older than `old` and that no Job of their namespace
+    /// uses, at most twenty at a time. Returns how many others are left. A replica that still needs one makes it again.
     ///
     /// # Errors
-    /// If the API server does not answer, or does not let us.
+    /// If the API server does not answer, or denies access.
     pub async fn tidy_agents(&self, old: Duration) -> Result<usize, RunnerError> {
         Ok(self.shared.tidy_agents(old).await?)
     }
@@ -307,7 +306,7 @@ impl Runner for JobRunner {
 
     async fn changed(&self, name: &RunName) {
         let now = self.shared.known.get(name);
-        // What came while it was attended to is news, too.
+        // What came while the run was attended to is news, too.
         let was = now.answered.unwrap_or_else(|| now.versions());
         self.shared.known.changed(name, CHANGED, |seen| seen.versions() != was).await;
     }
@@ -327,8 +326,8 @@ impl Runner for JobRunner {
         Ok(held.filter_map(|job| Some((job.run, job.record?))).collect())
     }
 
-    /// What was given to a run whose Job was never made: the record's resource owns it at home, and nobody elsewhere. Secrets
-    /// are not listed.
+    /// Whether Secrets of runs whose Jobs were never made may be left: at home the record's resource owns them,
+    /// elsewhere nothing does. Secrets are not listed.
     fn hides_leftovers(&self) -> bool {
         !self.shared.further().is_empty()
     }
@@ -352,7 +351,7 @@ impl Runner for JobRunner {
                     stream::iter(asked).buffer_unordered(ASKED_AT_ONCE).collect().await;
                 let is_news = asked.is_empty() || asked.iter().any(Result::is_ok);
                 let mut failures = asked.into_iter().filter_map(Result::err);
-                // Where nobody has said anything nothing is new, and whoever asks has to know.
+                // Where no broker has answered nothing is new, and the caller has to know why.
                 failures.next().filter(|_| !is_news).map_or_else(|| Ok(brokers.merged()), Err)
             }
         }
@@ -360,12 +359,12 @@ impl Runner for JobRunner {
 }
 
 impl Shared {
-    /// The namespace of what is ours alone, as the keys of reports.
+    /// The namespace of our own resources, such as the keys of reports.
     fn home(&self) -> &str {
         &self.namespaces[0]
     }
 
-    /// The namespaces beside the home where Jobs may be.
+    /// The namespaces beside the home in which Jobs may be.
     fn further(&self) -> &[String] {
         &self.namespaces[1..]
     }
@@ -378,7 +377,7 @@ impl Shared {
         Api::namespaced(self.client.clone(), namespace)
     }
 
-    /// Objects of a kind, each as text until it is read.
+    /// The API of a kind whose objects stay text until they are parsed.
     fn texts<K>(&self, namespace: &str) -> Api<Text<K>>
     where
         K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope>,
@@ -391,7 +390,7 @@ impl Shared {
         Api::namespaced(self.client.clone(), namespace)
     }
 
-    /// How a run is to be made, unless nobody has its service.
+    /// The settings by which a run is made; an error if no broker has its service.
     fn settings(&self, run: &Run) -> Result<Cow<'_, JobSettings>, StartError> {
         match &self.source {
             Source::One(settings) => Ok(Cow::Borrowed(settings)),
@@ -400,7 +399,7 @@ impl Shared {
                 settings.map(Cow::Owned).map_err(|nobody| match nobody {
                     Nobody::Unread(why) => StartError::Unready(why),
                     Nobody::Has(why) if brokers.are_settled() => StartError::Permanent(why),
-                    // A watch may be behind, and a catalog on its way.
+                    // A watch may be behind, or a catalog on its way.
                     Nobody::Has(why) => StartError::Transient(why),
                 })
             }
@@ -427,8 +426,8 @@ impl Shared {
         }
     }
 
-    /// Runs that do not begin: mostly nothing but an event says why. Whose they are is known only once
-    /// everything was listed.
+    /// Starts the watches of warnings: mostly only an event says why a run does not begin. Whose the events are is
+    /// known only after the first lists.
     fn watch_warnings(&self, tasks: &mut JoinSet<()>) {
         for namespace in &self.namespaces {
             let events = self.texts::<Event>(namespace);
@@ -441,7 +440,7 @@ impl Shared {
     }
 }
 
-/// The name of a question for a catalog, which nobody else has.
+/// A unique name for the question for a catalog.
 fn catalog_name(label: &str) -> Option<RunName> {
     RunName::parse(&format!("catalog-{}-{}", &label[..8], names::random_word()?))
 }

@@ -1,7 +1,7 @@
-//! What pods mount: looked for where a pod does not begin and nobody says why.
+//! Checks what pods mount, where a pod does not begin and nobody says why.
 //!
-//! A kubelet says so in an event, but sends five a second and queues the rest: on a busy node that is minutes
-//! late. A pod that begins soon costs no question; of those that do not, all that mount the same share one.
+//! A kubelet reports a missing mount in an event, but sends five events a second and queues the rest: on a busy node
+//! they are minutes late. A pod that begins soon costs no call; all pods that wait for the same mount share one.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError};
@@ -17,9 +17,9 @@ use super::seen::{Seen, Warning};
 use super::stage::Stage;
 use crate::calls::{CallError, find};
 
-/// How long a pod may take to begin before something is looked for, in seconds.
+/// How many seconds a pod may take to begin before its mounts are checked.
 const PATIENCE: i64 = 5;
-/// How long an answer is good for.
+/// How long an answer is used.
 const FRESH: Duration = Duration::from_secs(3);
 
 /// A ConfigMap or a Secret that a pod mounts.
@@ -29,16 +29,16 @@ pub(super) enum Need {
     Secret(String),
 }
 
-/// What is looked for, in which namespace, and what was found last.
+/// The last answers about mounts, by namespace and mount.
 #[derive(Default)]
 pub(super) struct Mounts(std::sync::Mutex<HashMap<(String, Need), Last>>);
 
-/// When it was, and whether it was missing.
+/// When the API server answered, and whether the mount was missing.
 type Answer = Option<(Instant, bool)>;
 type Last = Arc<Mutex<Answer>>;
 
 impl Mounts {
-    /// The last answer: whoever has it locked asks, and the others wait for what that one hears.
+    /// The last answer about a mount: the caller that holds its lock asks, and the others wait for the answer.
     fn of(&self, namespace: &str, need: &Need) -> Last {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_asked = |answer: &Arc<_>| Arc::strong_count(answer) > 1;
@@ -53,7 +53,7 @@ fn is_fresh(answer: &Answer) -> bool {
 }
 
 impl Shared {
-    /// Why a pod does not begin, if that is not known and something it mounts is not there.
+    /// The reason why a pod does not begin, if that is unknown and something that it mounts is missing.
     pub(super) async fn look_for_mounts(&self, seen: &Seen, now: i64) -> Option<Warning> {
         let pod = seen.pods.first().filter(|pod| !pod.gone && pod.stage == Stage::Waiting(None))?;
         let known = seen.warning.as_ref().is_some_and(|warning| warning.of(&pod.uid).is_some());
@@ -98,7 +98,8 @@ impl Shared {
     }
 }
 
-/// What has to be there before a pod can begin. What is given to the run itself is made before its Job.
+/// The mounts that have to exist before a pod can begin. The Secret given to the run is left out: it is made before its
+/// Job.
 pub(super) fn needs(pod: &Pod) -> Vec<Need> {
     let run = pod.metadata.labels.as_ref().and_then(|labels| labels.get(RUN));
     let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());

@@ -1,5 +1,5 @@
-//! What is to be minded where Jobs may be in several namespaces: a further one may be gone, and with it all rights in it;
-//! and what a run is given stays in one, when its Job is made in another after all.
+//! Bookkeeping for Jobs in several namespaces: a further one may be gone, and with it all rights in it; and the Secret
+//! of a run stays in one namespace when its Job is made in another after all.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,39 +8,39 @@ use std::time::Duration;
 use engine::names::RunName;
 use tokio::time::Instant;
 
-/// Rights may be away for a moment while they are changed: for so long it is not known what there is.
+/// How long a refusal may last before it counts: rights may be missing for a moment while they are changed.
 const MOMENT: Duration = Duration::from_secs(60);
-/// What was forbidden so long ago, and not since, may be another time. The watches ask each five seconds at least.
+/// After how long without a further refusal a later one counts as new. The watches ask every five seconds at least.
 const ANOTHER_TIME: Duration = Duration::from_secs(15);
-/// So many runs are remembered. Those of a replica that does not lead any more are another's to release.
+/// How many runs are remembered. Those of a replica that does not lead any more are another's to release.
 const MOST: usize = 10_000;
 
-/// What this process knows of namespaces.
+/// What this process knows of the namespaces.
 #[derive(Default)]
 pub(super) struct Places {
-    /// What is forbidden where.
+    /// The refusals, by namespace and right.
     forbidden: Mutex<HashMap<(String, Right), Forbidden>>,
-    /// Where something was given to a run, and no Job made.
+    /// The namespaces in which a Secret was given to a run, and no Job was made.
     given: Mutex<HashMap<RunName, BTreeSet<String>>>,
-    /// Where the Job of a run was forbidden.
+    /// The namespace in which the Job of a run was forbidden.
     refused: Mutex<HashMap<RunName, String>>,
 }
 
-/// What may be forbidden in a namespace.
+/// A right that may be missing in a namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Right {
-    /// To look for Jobs.
+    /// To read Jobs.
     Jobs,
-    /// To remove what runs were given.
+    /// To remove the Secrets of runs.
     Secrets,
-    /// To look for agents of other versions.
+    /// To list and remove agents of other versions.
     Agents,
 }
 
 struct Forbidden {
     since: Instant,
     last: Instant,
-    /// Whether it was told.
+    /// Whether it was logged.
     is_told: bool,
 }
 
@@ -49,8 +49,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Places {
-    /// It is forbidden. Says whether that is so for longer than a moment; `why` is told once of a namespace, for when it
-    /// is gone all rights in it are.
+    /// Notes that a right is missing. Returns whether that has been so for longer than [`MOMENT`]; `why` is logged once
+    /// for a namespace, because when it is gone all rights in it are.
     pub(super) fn note_forbidden(&self, namespace: &str, right: Right, why: &str) -> bool {
         let mut forbidden = lock(&self.forbidden);
         forbidden.retain(|_, known| known.last.elapsed() < ANOTHER_TIME);
@@ -69,16 +69,16 @@ impl Places {
         let known = known.or_insert(Forbidden { since: now, last: now, is_told: false });
         known.last = now;
         known.is_told |= !is_told;
-        // Rights go with their namespace: what the watches ask for says so of those that are seldom needed, too.
+        // Rights go with their namespace: the refusals of the watches hold for rights that are seldom needed, too.
         [right, Right::Jobs].iter().any(|right| is_lost(&forbidden, namespace, *right))
     }
 
-    /// Whether it could not be looked for Jobs there for longer than a moment, and still cannot.
+    /// Whether reading Jobs in a namespace has been forbidden for longer than [`MOMENT`], and still is.
     pub(super) fn is_known_to_be_lost(&self, namespace: &str) -> bool {
         is_lost(&lock(&self.forbidden), namespace, Right::Jobs)
     }
 
-    /// It is not, any more.
+    /// Notes that a right is there again.
     pub(super) fn note_allowed(&self, namespace: &str, right: Right) {
         let mut forbidden = lock(&self.forbidden);
         if !forbidden.is_empty() {
@@ -86,27 +86,27 @@ impl Places {
         }
     }
 
-    /// No Job of a run may be made there.
+    /// Notes that the Job of a run may not be made in a namespace.
     pub(super) fn refuse(&self, run: &RunName, namespace: &str) {
         *remember(&mut lock(&self.refused), run) = namespace.to_owned();
     }
 
-    /// Whether it was tried there, and forbidden: nothing has to be looked for.
+    /// Whether making the Job of a run in a namespace was forbidden: there is nothing to look for.
     pub(super) fn was_refused(&self, run: &RunName, namespace: &str) -> bool {
         lock(&self.refused).get(run).is_some_and(|place| place == namespace)
     }
 
-    /// A run has its Job, or is over.
+    /// Forgets the refusal: the run has its Job, or is over.
     pub(super) fn forget_refusal(&self, run: &RunName) {
         lock(&self.refused).remove(run);
     }
 
-    /// There is something for a run.
+    /// Notes that a Secret was given to a run in a namespace.
     pub(super) fn gave(&self, run: &RunName, namespace: &str) {
         remember(&mut lock(&self.given), run).insert(namespace.to_owned());
     }
 
-    /// A Job says that there is, or it is gone.
+    /// Forgets the Secret of a run in a namespace: a Job names it, or it is gone.
     pub(super) fn settle(&self, run: &RunName, namespace: &str) {
         let mut given = lock(&self.given);
         if let Some(places) = given.get_mut(run) {
@@ -117,7 +117,7 @@ impl Places {
         }
     }
 
-    /// Where something is left that no Job speaks of.
+    /// The namespaces with a Secret of a run that no Job names.
     pub(super) fn left(&self, run: &RunName) -> BTreeSet<String> {
         lock(&self.given).get(run).cloned().unwrap_or_default()
     }
@@ -128,7 +128,7 @@ fn is_lost(forbidden: &HashMap<(String, Right), Forbidden>, namespace: &str, rig
     known.is_some_and(|it| it.last.elapsed() < ANOTHER_TIME && it.since.elapsed() >= MOMENT)
 }
 
-/// An empty one; nothing more of any, when there are too many.
+/// The entry of a run, an empty one if it is new; all others are forgotten when there are too many.
 fn remember<'m, T: Default>(all: &'m mut HashMap<RunName, T>, run: &RunName) -> &'m mut T {
     if all.len() >= MOST && !all.contains_key(run) {
         all.clear();

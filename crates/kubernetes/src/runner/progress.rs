@@ -1,7 +1,7 @@
-//! How far runs are: their logs, followed from when somebody first asks.
+//! The progress of runs, from their logs, which are followed once somebody asks.
 //!
-//! One request for each run whose broker declared that it says so, for as long as it goes on; none for all
-//! others.
+//! There is one request for each run whose broker declared that it reports progress, for as long as the run goes on;
+//! none for others.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -18,13 +18,13 @@ use super::Shared;
 use super::manifest::BROKER_CONTAINER;
 use super::seen::Seen;
 
-/// How many lines of a log are looked through at first.
+/// How many lines of a log are read at first.
 const TAIL: i64 = 200;
-/// No line of the agent's is longer, in bytes.
+/// How many bytes a line of the agent has at most.
 const LINE: usize = 16 * 1024;
 /// How many logs are followed at once: each takes a connection.
 const FOLLOWED: usize = 200;
-/// Between a log's end, or a failure to read it, and the next try.
+/// The pause between a log's end, or a failure to read it, and the next try.
 const AGAIN: Duration = Duration::from_secs(5);
 
 /// The logs that are followed.
@@ -43,15 +43,15 @@ impl Drop for Follower {
 }
 
 impl Followed {
-    /// Of a run that does not go on any more.
+    /// Ends following the log of a run that does not go on any more.
     pub(super) fn end(&self, run: &RunName) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(run);
     }
 }
 
 impl Shared {
-    /// What the broker last said of its progress. Of one that may not say so there is nothing to tell: what
-    /// kept its pod from beginning does so no longer.
+    /// What the broker last said of its progress. For one that reports none it is empty: what kept its pod from
+    /// beginning does so no longer.
     pub(super) fn progress(self: &Arc<Self>, run: &RunName, seen: &Seen) -> Option<String> {
         let pod = seen.pods.first()?;
         if !seen.job.as_ref()?.progress {
@@ -73,8 +73,8 @@ impl Shared {
     }
 }
 
-/// Follows the log of a pod until it is told to end, or the pod is over: a replica that no longer leads has no other way to
-/// learn that.
+/// Follows the log of a pod until the task is aborted, or the pod is over: a replica that no longer leads has no other
+/// way to learn that.
 async fn follow(
     shared: Weak<Shared>,
     run: RunName,
@@ -118,7 +118,7 @@ async fn follow(
     }
 }
 
-/// Reads lines; of those that are too long, the beginning.
+/// Reads lines; of too long ones only the beginning.
 async fn lines(log: impl AsyncBufRead, mut each: impl FnMut(&str)) -> std::io::Result<()> {
     pin_mut!(log);
     let mut line = Vec::new();

@@ -1,7 +1,7 @@
-//! Reports that are read from logs: few at once.
+//! Limits how many reports are read from logs at once.
 //!
-//! A report that has no room in its pod's status is in its log, and may take tens of megabytes until its outcome is written.
-//! Runs may end together, and whoever starts anew finds all that ended meanwhile.
+//! A report that has no room in its pod's status is in its log, and may take tens of megabytes until its outcome is
+//! written. Many runs may end together, and a process that starts finds all that ended meanwhile.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,11 +11,11 @@ use engine::names::RunName;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-/// So many are there at once.
+/// How many reports are in memory at once.
 const AT_ONCE: usize = 2;
-/// One that was read keeps no other from being read for longer, whatever becomes of it.
+/// How long a report that was read holds its place at most, whatever becomes of it.
 const HELD: Duration = Duration::from_secs(30);
-/// How often that is looked at.
+/// How often a waiting reader checks for a free place.
 const LOOK: Duration = Duration::from_secs(1);
 
 pub(super) struct Readings {
@@ -30,7 +30,7 @@ impl Default for Readings {
 }
 
 impl Readings {
-    /// Waits until the report of this run may be read. It has its place until the run is left, or for [`HELD`].
+    /// Waits until the report of this run may be read. The run has its place until it is left, or for [`HELD`].
     pub(super) async fn enter(&self, run: &RunName) {
         while !self.is_held(run) {
             let room = timeout(LOOK, Arc::clone(&self.room).acquire_owned()).await;
@@ -40,14 +40,14 @@ impl Readings {
         }
     }
 
-    /// Whether one has its place.
+    /// Whether a run has a place.
     fn is_held(&self, run: &RunName) -> bool {
         let mut held = self.lock();
         held.retain(|_, (since, _)| since.elapsed() < HELD);
         held.contains_key(run)
     }
 
-    /// What the report said is written, or not wanted any more.
+    /// Frees the place of a run: its outcome is written, or not wanted any more.
     pub(super) fn leave(&self, run: &RunName) {
         self.lock().remove(run);
     }

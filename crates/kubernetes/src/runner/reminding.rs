@@ -1,4 +1,4 @@
-//! Pods that are still there when their time is up.
+//! Reminds kubelets of deleted pods that still exist when their time is up.
 
 use kube::api::DeleteParams;
 
@@ -7,14 +7,14 @@ use super::seen::{Seen, SeenPod};
 use super::stage::Stage;
 use crate::calls::{self, CallError};
 
-/// How long after its time a pod may still be there, in seconds.
+/// How many seconds after its time a pod may still exist.
 const LATE: i64 = 2;
-/// How long after its time a pod that never began is taken for one that never will.
+/// After how many seconds past its time a pod that has not begun counts as one that never will.
 const NEVER: i64 = 8;
 
 impl Shared {
-    /// A kubelet of 1.20 takes a pod that is deleted in the moment in which its container begins for one that
-    /// has ended, and leaves it alone until the pod changes: it is deleted again.
+    /// Deletes pods again whose deletion was ignored: a kubelet of 1.20 takes a pod that is deleted in the moment in
+    /// which its container begins for one that has ended, and ignores it until the pod changes.
     pub(super) async fn remind(&self, seen: &Seen) -> Result<(), CallError> {
         for pod in &seen.pods {
             let Some(grace) = reminder(pod, self.now_seconds(), self.forgets_pods) else {
@@ -31,11 +31,11 @@ impl Shared {
     }
 }
 
-/// With how many seconds of grace a pod is deleted again, if it is: for good, with none, where it has no node, or one
-/// whose kubelet may have forgotten it before it began. Any other kubelet is to end it itself: it may be pulling the
-/// image, and would begin what is not there any more when it has it (kubernetes/kubernetes#125050).
+/// The grace period, in seconds, with which a pod is deleted again; `None` if it is not. It is none where the pod has
+/// no node, or one whose kubelet may have forgotten it before it began. Any other kubelet has to end the pod itself: it
+/// may be pulling the image, and would then begin a pod that does not exist any more (kubernetes/kubernetes#125050).
 pub(super) fn reminder(pod: &SeenPod, now: i64, forgets: bool) -> Option<u32> {
-    // Nobody is there to be reminded on a node that is silent.
+    // On a silent node there is no kubelet to remind.
     if pod.gone || pod.silent {
         return None;
     }

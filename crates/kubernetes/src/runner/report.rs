@@ -1,4 +1,4 @@
-//! What comes home: a report out of a termination message or a log, progress, and the log itself.
+//! Reads the results of runs: a report from a termination message or a log, the progress, and the log itself.
 
 use agent::{Answer, Line, Message, Report};
 use engine::names::RunName;
@@ -17,13 +17,13 @@ use crate::calls::{self, CallError, there};
 use crate::names;
 use crate::text::each;
 
-/// How much of a log is read, in bytes: a report, and what stands around it.
+/// How many bytes of a log are read: a report, and what is around it.
 const LOG_BYTES: i64 = 12 * 1024 * 1024;
-/// How long a log is waited for that holds a report, in seconds.
+/// How many seconds the log with a report is waited for.
 const UNREAD: i64 = 5 * 60;
 
 impl Shared {
-    /// What a message says came of a run.
+    /// The state of a run by its termination message.
     pub(super) async fn reported(
         &self,
         name: &RunName,
@@ -56,7 +56,7 @@ impl Shared {
                 let pod = with_report(&seen.pods);
                 let log = match self.whole_log(pod).await {
                     Ok(log) => log,
-                    // It went with the pod.
+                    // The log went with the pod.
                     Err(CallError::NotFound) if pod.is_none_or(|pod| pod.gone) => None,
                     Err(error) => {
                         self.readings.leave(name);
@@ -73,7 +73,7 @@ impl Shared {
                     }
                 }
             }
-            // What it says may have been written by the broker: it stays in the log.
+            // The broker may have written this text: it stays in the log.
             Ok(Message::Broken(_)) => {
                 let why = "the agent could not begin, or not read what it was given; the log of the pod says why";
                 return Ok(Err(never(why)));
@@ -85,8 +85,8 @@ impl Shared {
         Ok(opened.map_err(|error| Untold::Ever(error.to_string())))
     }
 
-    /// What there is to say of a report whose log is not to be had. That it never will be is said only where the API server
-    /// answers what it knows by itself: else it is that which is away.
+    /// What can be said about a report whose log cannot be read. That it will never come is only said where the API
+    /// server answers calls that it can answer by itself: otherwise the API server is what is missing.
     async fn without_log(
         &self,
         name: &RunName,
@@ -106,7 +106,7 @@ impl Shared {
         Ok(untold)
     }
 
-    /// Waits for what a catalog's run offers.
+    /// Waits for the offer of a catalog's run.
     pub(super) async fn offered(
         &self,
         name: &RunName,
@@ -122,7 +122,7 @@ impl Shared {
                     if !waits(said.as_deref()) {
                         return Err(failed(Reason::Halted, "it is not wanted any more".to_owned()));
                     }
-                    // Nobody can order yet who would be told why.
+                    // Logged, because nobody can order yet who would see the reason.
                     if said.is_some() && said != told {
                         let what = said.as_deref().unwrap_or_default();
                         tracing::warn!(run = %name, what, "the question for the catalog waits");
@@ -155,11 +155,11 @@ impl Shared {
         }
     }
 
-    /// A run's log, without the agent's own lines.
+    /// The log of a run, without the agent's own lines.
     pub(super) async fn log(&self, name: &RunName) -> Result<Option<String>, CallError> {
         let mut seen = self.known.get(name);
         if seen.pods.is_empty() {
-            // Of this broker alone: whoever asks may have no right to another's.
+            // Only pods of this broker: the caller may have no right to another's.
             let run = super::manifest::RUN;
             let selector = format!("{run}={name},{}={}", names::BROKER, self.label);
             for namespace in &self.namespaces {
@@ -168,7 +168,7 @@ impl Shared {
                 let home = self.home().to_owned();
                 let read = super::watch::at_home(home, super::seen::SeenPod::of_text);
                 let found = match there(each(&pods, of, read).await) {
-                    // There is none that could be read.
+                    // There is no pod that could be read.
                     Err(CallError::Forbidden(_)) if namespace != self.home() => None,
                     found => found?,
                 };
@@ -190,17 +190,17 @@ impl Shared {
     }
 }
 
-/// The pod that has reported; of those of which none has, the first.
+/// The pod that has reported, or the first one if none has.
 fn with_report(pods: &[SeenPod]) -> Option<&SeenPod> {
     pods.iter().find(|pod| reported(pod).is_some()).or(pods.first())
 }
 
-/// Why there is no report, in words.
+/// The reason why there is no report.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Untold {
-    /// There may be one later.
+    /// A report may come later.
     Yet(String),
-    /// There will never be one.
+    /// There will never be a report.
     Ever(String),
 }
 
@@ -208,8 +208,9 @@ fn never(why: &str) -> Untold {
     Untold::Ever(why.to_owned())
 }
 
-/// Of a report in a log that the API server does not give out, so many seconds after the end: its kubelet may be restarted,
-/// or be out of reach. Whoever waits for ever lets nobody else have the turn, and cannot even be removed.
+/// The reason why a report is missing whose log the API server does not return, `after` this many seconds since the
+/// end: the kubelet may be restarted, or out of reach. Waiting for ever would block the instance: nobody else gets the
+/// turn, and it cannot even be removed.
 pub(super) fn unread(error: &CallError, after: i64) -> Untold {
     let what = match error {
         CallError::Forbidden(_) => "the right to read it is missing (pods/log: get)",
@@ -226,7 +227,7 @@ pub(super) fn unread(error: &CallError, after: i64) -> Untold {
     }
 }
 
-/// What the agent says, with what it cannot know: who ended it, and that its memory was used up.
+/// The result that the agent reports, completed by what it cannot know: who ended it, and that its memory was used up.
 fn meant(result: Result<Output, RunFailure>, seen: &Seen, end: &End, now: i64) -> RunState {
     let mut failure = match result {
         Err(failure) => failure,

@@ -1,4 +1,4 @@
-//! What is seen of a run's Job and pod, in few words: pure.
+//! What is known of a run's Job and pods, in few bytes; pure.
 
 use engine::names::RunName;
 use engine::record::Key;
@@ -22,18 +22,18 @@ use crate::warnings::{MOUNTS, Warned};
 #[derive(Debug, Clone, Default)]
 pub(super) struct Seen {
     pub(super) job: Option<SeenJob>,
-    /// Those that have had a node before the others, of these those that have begun, and the oldest first: the others stand
-    /// in for it.
+    /// The pods: those that have had a node come before the others, among these the ones that have begun, and the
+    /// oldest first. The first one stands for the run.
     pub(super) pods: Vec<SeenPod>,
-    /// The last.
+    /// The last warning.
     pub(super) warning: Option<Warning>,
-    /// The uids of pods that were left out, of which an answer may be late.
+    /// The uids of pods that were left out; late answers may still name them.
     pub(super) left_out: Vec<String>,
-    /// By what it was said last how it stands.
+    /// The versions by which the state of the run was last reported.
     pub(super) answered: Option<Versions>,
 }
 
-/// Of a Job, and of its pods together: another sum is other pods, or newer ones.
+/// The version of a Job, and the sum of those of its pods: another sum means other or newer pods.
 pub(super) type Versions = (Option<u64>, u64);
 
 impl Seen {
@@ -43,47 +43,47 @@ impl Seen {
     }
 }
 
-/// Of a Job.
+/// What is known of a Job.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct SeenJob {
     pub(super) run: RunName,
     pub(super) namespace: String,
-    /// `None`: a question for the catalog, or a foreign Job.
+    /// The record of the run; `None` for a question for the catalog, or a foreign Job.
     pub(super) record: Option<Key>,
     pub(super) version: u64,
     pub(super) uid: String,
     /// In seconds since 1970.
     pub(super) created: i64,
-    /// When Kubernetes gives it up, in seconds since 1970.
+    /// When Kubernetes gives the Job up, in seconds since 1970.
     pub(super) until: Option<i64>,
     pub(super) given: bool,
-    /// Whether its broker may say how far it is.
+    /// Whether its broker may report progress.
     pub(super) progress: bool,
-    /// Somebody holds it up: a queue, or a policy.
+    /// Whether a queue or a policy suspends the Job.
     pub(super) suspended: bool,
-    /// Until when it is kept, if it is no longer needed.
+    /// Until when the Job is kept, if it is no longer needed.
     pub(super) released: Option<i64>,
-    /// No pod of it may go on, and why.
+    /// Why no pod of the Job may go on, if the Job is fenced off.
     pub(super) fenced: Option<Fence>,
     pub(super) end: Option<JobEnd>,
-    /// How it is waited for and kept.
+    /// How the Job is waited for and kept.
     pub(super) periods: Option<Periods>,
     pub(super) presence: Presence,
-    /// A list was without it, which may have been an old one.
+    /// Whether the Job was missing from a list, which may have been outdated.
     pub(super) unsure: bool,
 }
 
-/// Whether a Job is there.
+/// Whether a Job exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Presence {
     There,
-    /// Somebody asked for it to go.
+    /// The Job is being deleted.
     Deleting,
-    /// It is not there any more: somebody else deleted it, or, where it is `released` too, we did.
+    /// The Job does not exist any more: somebody else deleted it, or, where it is `released` too, we did.
     Deleted,
 }
 
-/// How a run is waited for and kept, by the settings that it was made by. In seconds.
+/// How a run is waited for and kept, by the settings with which it was made. In seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Periods {
@@ -94,7 +94,8 @@ pub(super) struct Periods {
 }
 
 impl Periods {
-    /// What is longer than any period of ours was not written by us, and is as good as for ever.
+    /// Reads the annotation. A longer period than any of ours was not written by us, and is cut to what is practically
+    /// for ever.
     fn read(periods: &str) -> Option<Self> {
         let Self { start_timeout, grace, succeeded, failed } =
             serde_json::from_str(periods).ok()?;
@@ -117,15 +118,15 @@ impl Periods {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Fence {
-    /// Somebody asked for it.
+    /// Somebody asked for the end of the run.
     Cancelled,
-    /// Its pod was taken away, or another was made beside it.
+    /// The pod was deleted, or another was made beside it.
     Lost(String),
-    /// It would never have begun.
+    /// The run would never have begun.
     Hopeless(String),
 }
 
-/// Of a pod.
+/// What is known of a pod.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct SeenPod {
     pub(super) run: RunName,
@@ -133,57 +134,58 @@ pub(super) struct SeenPod {
     pub(super) name: String,
     pub(super) version: u64,
     pub(super) uid: String,
-    /// The uid of its Job, which it has lost where that was deleted without it.
+    /// The uid of its Job; `None` if the Job was deleted without the pod.
     pub(super) job: Option<String>,
     /// In seconds since 1970.
     pub(super) created: i64,
     pub(super) node: Option<String>,
-    /// The version at which it had a node, or might have one at any moment, as others of its run do not keep it from that:
-    /// it may have begun. `None`: it has had none.
+    /// The version at which the pod had a node, or, as other pods of its run do not keep it from that, might have got
+    /// one at any moment: it may have begun. `None`: it has had none.
     pub(super) placed: Option<u64>,
-    /// A list was without it, and nothing else has said that it went, nor whether it had a node by then.
+    /// Whether the pod was missing from a list, and nothing else has reported its end, nor whether it had a node by
+    /// then.
     pub(super) missed: bool,
-    /// If somebody asked for it to go.
+    /// The deletion of the pod, if somebody deleted it.
     pub(super) deletion: Option<Deletion>,
-    /// Why it is to be gone, where servers say so.
+    /// Why the pod is being removed, where servers say so.
     pub(super) leaving: Option<String>,
-    /// Its node is not heard of.
+    /// Whether its node is silent.
     pub(super) silent: bool,
-    /// A node has it, whose kubelet has said nothing of it yet.
+    /// Whether the pod has a node whose kubelet has not reported it yet.
     pub(super) unheard: bool,
-    /// The agent was in charge once.
+    /// Whether the agent has begun once.
     pub(super) began: bool,
-    /// Its broker's container is what begins next, and may have begun by now.
+    /// Whether the broker's container begins next, and may have begun by now.
     pub(super) begins: bool,
-    /// It is not there any more; this is how it was.
+    /// Whether the pod is gone; the rest is its last state.
     pub(super) gone: bool,
-    /// What has to be there before it begins, as long as it does not.
+    /// The mounts that have to exist before the pod begins, as long as it has not begun.
     pub(super) needs: Vec<Need>,
     pub(super) stage: Stage,
 }
 
-/// That a pod is to go. In seconds since 1970.
+/// The deletion of a pod, in seconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Deletion {
-    /// When somebody asked for it.
+    /// When the pod was deleted.
     pub(super) asked: i64,
-    /// When it is to be gone.
+    /// When the pod has to be gone.
     pub(super) until: i64,
 }
 
-/// What Kubernetes warns of, of a Job or a pod.
+/// A warning of Kubernetes about a Job or a pod.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Warning {
     pub(super) run: RunName,
-    /// The Job's or the pod's.
+    /// The uid of the Job or the pod.
     uid: String,
     waits: Waits,
-    /// It says only that it has waited.
+    /// Whether the warning says only that something was waited for.
     vague: bool,
 }
 
 impl Seen {
-    /// Whether nothing of it is worth knowing any more.
+    /// Whether the run can be forgotten.
     pub(super) fn is_over(&self) -> bool {
         let unneeded = match &self.job {
             None => true,
@@ -192,15 +194,16 @@ impl Seen {
         unneeded && self.pods.iter().all(|pod| pod.gone)
     }
 
-    /// Labels are anybody's to give: what is not of the run's Job is none of its pods. Nor is one that goes and never had
-    /// a node, where another is there: Kubernetes makes one too many if it had no answer as to the first.
+    /// Leaves out pods that do not count: those that are not of the run's Job, because anybody can set labels; and,
+    /// where another pod is there, those that are being deleted and never had a node, because Kubernetes makes one too
+    /// many if it got no answer about the first.
     pub(super) fn leave_others_out(&mut self) {
         if let Some(job) = &self.job {
             self.pods.retain(|pod| pod.is_of(job));
         }
         let intact = || self.pods.iter().filter(|pod| !pod.is_leaving() && !pod.has_ended());
         if intact().next().is_some() {
-            // What had no node while another had one has had none since.
+            // A pod that had no node while another had one has had none since.
             let held_since = intact().filter_map(|pod| pod.placed).min();
             let was_held_off = |pod: &SeenPod| held_since.is_some_and(|since| since < pod.version);
             let goes = |pod: &SeenPod| {
@@ -215,24 +218,24 @@ impl Seen {
         });
     }
 
-    /// Whether nothing more will be printed.
+    /// Whether no pod of the run will print more.
     pub(super) fn is_quiet(&self) -> bool {
         self.pods.iter().all(|pod| pod.gone || pod.has_ended())
     }
 
-    /// Whether its Job was there, and is not any more.
+    /// Whether the Job existed, and does not any more.
     pub(super) fn is_deleted(&self) -> bool {
         self.job.as_ref().is_some_and(SeenJob::is_deleted)
     }
 }
 
 impl SeenJob {
-    /// Of one as it came; however large it is, it is there.
+    /// Reads a Job from its text, of whatever size.
     pub(super) fn of_text(job: &Text<Job>) -> Option<Self> {
         Self::of(&job.gist()?)
     }
 
-    /// `None` if it is no run of ours.
+    /// Reads a Job; `None` if it is no run of ours.
     pub(super) fn of(job: &Job) -> Option<Self> {
         let metadata = &job.metadata;
         let annotation = |name: &str| metadata.annotations.as_ref()?.get(name);
@@ -242,7 +245,8 @@ impl SeenJob {
         let record = instance.map(|instance| Key::of(instance, binding));
         let condition = |type_| job_condition(job, type_);
         let is_over_time = |it: &&JobCondition| it.reason.as_deref() == Some(DEADLINE_EXCEEDED);
-        // From 1.31 on it has failed only when all of its pods have ended; that its time is up is said before.
+        // From Kubernetes 1.31 on a Job has failed only when all of its pods have ended; that its time is up is said
+        // before.
         let target = || condition("FailureTarget").filter(is_over_time);
         let failed = condition("Failed").or_else(target).map(JobEnd::failed);
         let complete = || condition("Complete").map(|_| JobEnd::Complete);
@@ -272,7 +276,7 @@ impl SeenJob {
         })
     }
 
-    /// The Job that a pod was of, which is not there.
+    /// The Job of a pod, which does not exist any more.
     pub(super) fn deleted(pod: &SeenPod) -> Self {
         Self {
             run: pod.run.clone(),
@@ -294,22 +298,22 @@ impl SeenJob {
         }
     }
 
-    /// Whether it goes, or is gone: somebody has deleted it.
+    /// Whether the Job is being deleted, or is gone.
     pub(super) fn is_leaving(&self) -> bool {
         self.presence != Presence::There
     }
 
-    /// Whether it is not there any more.
+    /// Whether the Job does not exist any more.
     pub(super) fn is_deleted(&self) -> bool {
         self.presence == Presence::Deleted
     }
 
-    /// Whether it is there and stays: no list was without it, nobody has deleted it, nor is it done with.
+    /// Whether the Job exists and stays: it was missing from no list, and was neither deleted nor released.
     pub(super) fn is_held(&self) -> bool {
         !self.unsure && !self.is_deleted() && self.released.is_none()
     }
 
-    /// What Kubernetes says, if it gave the Job up because its time is up.
+    /// The message of Kubernetes, if it gave the Job up because its time was up.
     pub(super) fn over_time(&self) -> Option<&str> {
         match &self.end {
             Some(JobEnd::Failed { reason, message, .. }) if reason == DEADLINE_EXCEEDED => {
@@ -319,7 +323,8 @@ impl SeenJob {
         }
     }
 
-    /// Whether that is why its pods go, as far as it can be known: it says so a moment later.
+    /// Whether the pods of the Job are ended because its time is up, as far as that is known: Kubernetes says so a
+    /// moment later.
     pub(super) fn goes_over_time(&self, now: i64) -> bool {
         let undecided = self.end.is_none() && !self.is_leaving();
         self.over_time().is_some() || (undecided && self.until.is_some_and(|until| until <= now))
@@ -327,12 +332,12 @@ impl SeenJob {
 }
 
 impl SeenPod {
-    /// Of one as it came; however large it is, it is there.
+    /// Reads a pod from its text, of whatever size.
     pub(super) fn of_text(pod: &Text<Pod>) -> Option<Self> {
         Self::of(&pod.gist()?)
     }
 
-    /// `None` if it is of no run of ours.
+    /// Reads a pod; `None` if it is of no run of ours.
     pub(super) fn of(pod: &Pod) -> Option<Self> {
         let metadata = &pod.metadata;
         let stage = pod.status.as_ref().map_or(Stage::Waiting(None), stage);
@@ -367,30 +372,30 @@ impl SeenPod {
         })
     }
 
-    /// Whether it is of that Job; of one that is not known any more, whatever has its label there may be.
+    /// Whether the pod is of a Job; if the Job's uid is not known any more, any pod with the label there is.
     fn is_of(&self, job: &SeenJob) -> bool {
         let is_its = || self.job.as_ref().is_some_and(|uid| *uid == job.uid);
         self.namespace == job.namespace && (job.uid.is_empty() || is_its())
     }
 
-    /// It is not there, and nothing said how it went.
+    /// Notes that the pod is gone, and nothing reported how.
     pub(super) fn miss(&mut self) {
         self.missed |= !self.gone;
         self.gone = true;
     }
 
-    /// Whether nothing of it goes on.
+    /// Whether the pod has ended.
     pub(super) fn has_ended(&self) -> bool {
         !matches!(self.stage, Stage::Waiting(_) | Stage::Running)
     }
 
-    /// Whether it goes, or is gone.
+    /// Whether the pod is being deleted, or is gone.
     pub(super) fn is_leaving(&self) -> bool {
         self.gone || self.deletion.is_some()
     }
 
-    /// Takes what is newer, and keeps what may be forgotten: whose it is, that it had a node and its broker began, what
-    /// its container left, why an image cannot be pulled.
+    /// Takes over a newer state, and keeps what that may lack: the Job, that the pod had a node and its broker began,
+    /// what its container left, why an image cannot be pulled.
     pub(super) fn update(&mut self, newer: Self) {
         let (began, placed) = (self.began || newer.began, self.placed.or(newer.placed));
         let known = std::mem::replace(self, newer);
@@ -412,7 +417,7 @@ impl SeenPod {
 }
 
 impl Warning {
-    /// `None` if it says nothing of why a run does not begin, or is of nothing that can be ours.
+    /// Reads an event; `None` if it does not say why a run does not begin, or is about nothing of ours.
     pub(super) fn of_event(event: &Event) -> Option<Self> {
         let warned = Warned::of(event)?;
         let name = match warned.of_pod {
@@ -427,7 +432,7 @@ impl Warning {
         })
     }
 
-    /// What a pod mounts is missing.
+    /// The warning that something a pod mounts is missing.
     pub(super) fn of_mount(pod: &SeenPod, said: &str) -> Self {
         Self {
             run: pod.run.clone(),
@@ -437,20 +442,20 @@ impl Warning {
         }
     }
 
-    /// Takes the newer one, unless it says less.
+    /// Takes over a newer warning, unless it says less.
     pub(super) fn update(&mut self, newer: Self) {
         if !(newer.vague && newer.uid == self.uid) {
             *self = newer;
         }
     }
 
-    /// What it says, if it is of the Job or the pod with this uid.
+    /// The reason, if the warning is about the Job or the pod with this uid.
     pub(super) fn of(&self, uid: &str) -> Option<Waits> {
         (self.uid == uid).then(|| self.waits.clone())
     }
 }
 
-/// Whether it waits while another pod of its run has a node.
+/// Whether a pod has an anti-affinity to the other pods of its run, so that it waits while one has a node.
 fn is_kept_apart(pod: &Pod) -> bool {
     let affinity = pod.spec.as_ref().and_then(|spec| spec.affinity.as_ref());
     let others = affinity.and_then(|it| it.pod_anti_affinity.as_ref());
@@ -461,7 +466,7 @@ fn is_kept_apart(pod: &Pod) -> bool {
     terms.filter_map(labels).any(|labels| labels.contains_key(RUN))
 }
 
-/// The Job that a pod is of, as the API server has it: by its uid.
+/// The uid of a pod's Job, by its owner references.
 fn job_of(metadata: &ObjectMeta) -> Option<String> {
     let mut owners = metadata.owner_references.iter().flatten();
     owners.find(|owner| owner.kind == "Job").map(|owner| owner.uid.clone())

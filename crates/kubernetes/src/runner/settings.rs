@@ -1,4 +1,4 @@
-//! What runs look like on a cluster.
+//! The settings of runs on a cluster.
 
 use std::borrow::Cow;
 use std::path::PathBuf;
@@ -11,59 +11,59 @@ use serde_json::{Map, Value};
 
 use super::delivery::Delivery;
 
-/// What a pod needs beside the time of its broker.
+/// The time that a pod needs beside that of its broker.
 const MARGIN: Duration = Duration::from_secs(30);
 
 /// How the runs of a broker are made.
 #[derive(Debug, Clone)]
 pub struct JobSettings {
-    /// Where Jobs are made.
+    /// The namespace in which Jobs are made.
     pub namespace: String,
-    /// The broker: names of labels derive from it.
+    /// The name of the broker, from which label values are derived.
     pub broker: String,
-    /// The `Broker` resource that says so, by its name; `None`: the program's own settings.
+    /// The name of the `Broker` resource with these settings; `None`: they are the program's own.
     pub resource: Option<String>,
-    /// The image that has `/bin/broker`.
+    /// The image with `/bin/broker`.
     pub image: String,
-    /// How the agent comes into pods.
+    /// How the agent gets into pods.
     pub delivery: Delivery,
-    /// Mounted at `/config`.
+    /// The ConfigMap that is mounted at `/config`.
     pub config_map: Option<String>,
-    /// Mounted at `/secret`.
+    /// The Secret that is mounted at `/secret`.
     pub secret: Option<String>,
-    /// What an operator says of the pods.
+    /// The operator's settings for pods.
     pub pod: PodPolicy,
     /// How long a pod may take to begin: until its image is there, and what it mounts.
     pub start_timeout: Duration,
-    /// Between SIGTERM and SIGKILL.
+    /// The grace period between SIGTERM and SIGKILL.
     pub grace: Duration,
-    /// How long a run may take, where that is not left to the engine.
+    /// How long a run may take, for actions where the broker sets that instead of the engine.
     pub deadlines: PerAction<Option<Duration>>,
-    /// What a broker may print on stdout, in bytes. Default: 1 MiB, as the agent has it.
+    /// How many bytes a broker may print on stdout. Default: 1 MiB, as the agent has it.
     pub output_limit: Option<usize>,
-    /// What a pod's log may have of its stderr, in bytes. Default: 256 KiB, as the agent has it.
+    /// How many bytes of its stderr a pod's log may have. Default: 256 KiB, as the agent has it.
     pub log_limit: Option<usize>,
     /// How long a question for the catalog may take.
     pub catalog_timeout: Duration,
-    /// The catalog that an operator wrote, instead of the broker's answer.
+    /// The file with a catalog that the operator wrote, instead of the broker's answer.
     pub catalog_file: Option<PathBuf>,
-    /// How often a new key for reports is made. The one before goes on to be good until the next, so a run
-    /// that may go on for longer is not begun.
+    /// How often a new key for reports is made. The previous one stays valid until the next, so a run that may go on
+    /// for longer is not begun.
     pub key_rotation: Duration,
-    /// How long the Job of a run stays at least when it is over, so that its name is taken: who led before, and was to
-    /// make it, may be heard by the API server only now. A Job that such a one has made cannot be told from the first.
+    /// How long the Job of a run stays at least when it is over, so that its name is taken: the call of a former leader
+    /// that was to make it may reach the API server only now, and a Job made that way could not be told from the first.
     pub linger: Duration,
     /// How long the Job of a run that succeeded is kept, with its log.
     pub keep_succeeded: Duration,
-    /// The same of one that did not.
+    /// How long the Job of a run that did not succeed is kept, with its log.
     pub keep_failed: Duration,
 }
 
-/// An API server answers a call within this time, or never carries it out.
+/// An API server carries a call out within this time, or never.
 const LINGER: Duration = Duration::from_secs(60);
 
 impl JobSettings {
-    /// The settings of an image, the rest as by default. An image as `delivery` is that of an init container.
+    /// The settings for an image, with defaults for the rest. If `delivery` is an image, that of an init container.
     pub fn new(namespace: &str, broker: &str, image: &str, delivery: impl Into<Delivery>) -> Self {
         Self {
             namespace: namespace.to_owned(),
@@ -90,14 +90,13 @@ impl JobSettings {
 }
 
 impl JobSettings {
-    /// The longest that the Job of a run can go on, which may take so long once it has begun: Kubernetes gives it up
-    /// then.
+    /// How long the Job of a run with this timeout may exist: Kubernetes gives it up then.
     pub fn lifetime(&self, timeout: Duration) -> Duration {
         self.start_timeout + timeout + self.grace + MARGIN
     }
 
-    /// A key is good for two periods once it is not the newest any more, and a replica that has not looked begins runs
-    /// with it in the first of them.
+    /// Checks that the report of a run with this lifetime can still be opened. A key is valid for two periods once it
+    /// is not the newest any more, and a replica that has not checked begins runs with it in the first of them.
     pub(super) fn opens_after(&self, lifetime: Duration) -> Result<(), StartError> {
         if lifetime <= self.key_rotation {
             return Ok(());
@@ -110,11 +109,11 @@ impl JobSettings {
         )))
     }
 
-    /// A run as its broker's deadline has it.
+    /// The run with its broker's deadline for the action, if there is one.
     pub(crate) fn in_time<'r>(&self, run: &'r Run) -> Cow<'r, Run> {
         let Some(deadline) = self.deadlines.of(run.work.action) else { return Cow::Borrowed(run) };
         let mut run = run.clone();
-        // Told to the broker: when, in seconds since 1970.
+        // The deadline that the broker is told, in seconds since 1970.
         let begins = |until: u64| until.saturating_sub(run.timeout.as_secs());
         run.work.deadline = run.work.deadline.map(|until| begins(until) + deadline.as_secs());
         run.timeout = deadline;
@@ -122,23 +121,23 @@ impl JobSettings {
     }
 }
 
-/// What an operator says of a broker's pods: fragments of a pod, spelled as in one.
+/// The operator's settings for a broker's pods: fragments of a pod, spelled as in one.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PodPolicy {
-    /// The service account; its token is not mounted all the same, unless [`Self::automount_service_account_token`] says so.
+    /// The service account; its token is not mounted unless [`Self::automount_service_account_token`] says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service_account_name: Option<String>,
-    /// Whether the account's token is mounted: for brokers that ask the API server.
+    /// Whether the account's token is mounted, for brokers that call the API server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub automount_service_account_token: Option<bool>,
-    /// Whether there are variables of the namespace's Services.
+    /// Whether the container gets variables of the namespace's Services.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enable_service_links: Option<bool>,
     /// Secrets for the image's registry, by name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub image_pull_secrets: Vec<String>,
-    /// When the image is pulled. Default: as Kubernetes has it.
+    /// When the image is pulled. Default: Kubernetes' own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_pull_policy: Option<String>,
     /// Requests and limits of the broker's container.
@@ -150,16 +149,16 @@ pub struct PodPolicy {
     /// The containers' security context, instead of ours.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container_security_context: Option<Value>,
-    /// On which nodes.
+    /// The labels of the nodes on which pods run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_selector: Option<Value>,
-    /// On which nodes, at more length.
+    /// The affinity of the pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub affinity: Option<Value>,
-    /// Which taints do not matter.
+    /// The taints that the pods tolerate.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tolerations: Vec<Value>,
-    /// How important it is.
+    /// The priority class of the pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority_class_name: Option<String>,
     /// Further variables of the broker's container.
@@ -168,7 +167,7 @@ pub struct PodPolicy {
     /// Further volumes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub volumes: Vec<Value>,
-    /// Where the broker's container has them.
+    /// Where the broker's container mounts the volumes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub volume_mounts: Vec<Value>,
     /// Further labels of Jobs and pods.

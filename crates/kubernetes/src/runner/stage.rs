@@ -1,4 +1,4 @@
-//! How far a pod of a run is, and why it does not begin or how it ended, by what Kubernetes says of it: pure.
+//! The stage of a run's pod: how far it is, why it does not begin, or how it ended, by its status; pure.
 
 use agent::{Error, Message};
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Pod, PodStatus};
@@ -7,21 +7,21 @@ use super::delivery::AGENT_CONTAINER;
 use super::manifest::BROKER_CONTAINER;
 use crate::pods::{is_no_image, is_pull, never_was, without_node};
 
-/// What is said of a pod that failed and has no more to say.
+/// The message for a pod that failed without saying how.
 pub(super) const UNKNOWN: &str = "its pod failed, and how its broker ended is not known";
 
-/// How far a pod is.
+/// The stage of a pod.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Stage {
-    /// Nothing of the broker has begun; why it waits, if that is worth telling.
+    /// The broker has not begun; with the reason, if that is worth telling.
     Waiting(Option<Waits>),
-    /// The agent is in charge.
+    /// The agent runs.
     Running,
     /// The broker's container has ended.
     Ended(End),
-    /// It never began, and will not.
+    /// The pod never began, and will not.
     NeverBegan(String),
-    /// It is over, and nobody knows how far it came.
+    /// The pod is over, and how far it came is unknown.
     Failed(String),
 }
 
@@ -29,28 +29,28 @@ pub(super) enum Stage {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Waits {
     pub(super) why: String,
-    /// It will not mend by itself.
+    /// Whether the pod will wait for ever.
     pub(super) for_ever: bool,
-    /// For an image, which is tried again and again.
+    /// Whether the pod waits for an image, whose pull is tried again and again.
     pub(super) pulls: bool,
 }
 
 /// The end of the broker's container.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct End {
-    /// What the agent left.
+    /// The message that the agent left.
     pub(super) message: Option<String>,
-    /// What the kubelet says instead.
+    /// The kubelet's message instead.
     pub(super) said: Option<String>,
     pub(super) exit_code: i32,
     pub(super) reason: String,
-    /// What Kubernetes says of the pod: `Evicted`, and why.
+    /// The reason that Kubernetes gives for the pod, such as `Evicted`, with its message.
     pub(super) pod: Option<String>,
-    /// When, in seconds since 1970.
+    /// When the container ended, in seconds since 1970.
     pub(super) at: Option<i64>,
 }
 
-/// As its status says.
+/// The stage of a pod, by its status.
 pub(super) fn stage(status: &PodStatus) -> Stage {
     let of = |statuses: &Option<Vec<ContainerStatus>>, name: &str| {
         let found = statuses.iter().flatten().find(|status| status.name == name);
@@ -71,7 +71,7 @@ pub(super) fn stage(status: &PodStatus) -> Stage {
                 let why = || "its pod was ended before the broker began".to_owned();
                 return Stage::NeverBegan(of_pod.unwrap_or_else(why));
             }
-            // Its own program could not be started: the agent never was in charge.
+            // The container's program could not be started: the agent never ran.
             if ["ContainerCannotRun", "StartError"].contains(&reason.as_str()) {
                 let said = said.unwrap_or_default();
                 return Stage::NeverBegan(format!("the broker's container cannot run: {said}"));
@@ -83,7 +83,7 @@ pub(super) fn stage(status: &PodStatus) -> Stage {
             let at = end.finished_at.map(|time| time.0.as_second());
             Stage::Ended(End { message, said, exit_code: end.exit_code, reason, pod: of_pod, at })
         }
-        // The kubelet is not there any more to say how it ended.
+        // There is no kubelet any more that could say how the container ended.
         Some(ContainerState { running: Some(_), .. }) if over => {
             Stage::Failed(of_pod.unwrap_or_else(|| UNKNOWN.to_owned()))
         }
@@ -96,7 +96,7 @@ pub(super) fn stage(status: &PodStatus) -> Stage {
     }
 }
 
-/// Whether nothing has to end before the broker's container begins.
+/// Whether no other container has to end before the broker's begins.
 pub(super) fn is_installed(pod: &Pod) -> bool {
     let status = pod.status.as_ref().and_then(|status| status.init_container_statuses.as_ref());
     let mut statuses = status.into_iter().flatten();
@@ -108,7 +108,7 @@ pub(super) fn is_installed(pod: &Pod) -> bool {
     spec.node_name.is_some() && !first.any(|container| container.name == AGENT_CONTAINER)
 }
 
-/// Who takes a pod away, and why: servers since 1.25 say so.
+/// Who removes a pod, and why: servers since 1.25 say so.
 pub(super) fn leaving(status: &PodStatus) -> Option<String> {
     let condition =
         status.conditions.iter().flatten().find(|condition| {
@@ -119,19 +119,19 @@ pub(super) fn leaving(status: &PodStatus) -> Option<String> {
     Some(format!("{reason}: {said}"))
 }
 
-/// Of a pod that is over, whose broker's container is not known to have begun.
+/// The stage of a pod that is over, whose broker's container is not known to have begun.
 fn failed(status: &PodStatus, agent: Option<ContainerState>, of_pod: Option<String>) -> Stage {
     let untold = status.container_statuses.as_ref().is_none_or(Vec::is_empty);
     let why = of_pod.or_else(|| agent.and_then(not_installed));
     let why = why.unwrap_or_else(|| "its pod failed before the broker began".to_owned());
-    // A kubelet that evicts forgets what it said of the containers.
+    // A kubelet that evicts a pod drops its containers' states.
     match untold && !was_rejected(status) {
         true => Stage::Failed(why),
         false => Stage::NeverBegan(why),
     }
 }
 
-/// Whether a kubelet did not take a pod that the scheduler gave it.
+/// Whether the kubelet rejected a pod that the scheduler assigned to it.
 fn was_rejected(status: &PodStatus) -> bool {
     const REJECTED: [&str; 7] = [
         "AppArmor",
@@ -150,7 +150,7 @@ fn was_rejected(status: &PodStatus) -> bool {
         || (reason == "Evicted" && said.contains("The node had condition"))
 }
 
-/// What Kubernetes says of a pod as a whole.
+/// The message of Kubernetes about a pod as a whole.
 fn of_pod(status: &PodStatus) -> Option<String> {
     let said = match status.reason.clone().filter(|reason| !reason.is_empty()) {
         Some(reason) => format!("{reason}: {}", status.message.as_deref().unwrap_or_default()),

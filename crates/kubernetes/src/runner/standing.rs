@@ -1,4 +1,4 @@
-//! Where a run stands, by what is seen of it: pure.
+//! The standing of a run, by what is seen of it; pure.
 
 use std::time::Duration;
 
@@ -11,43 +11,43 @@ use super::stage::{End, Stage, UNKNOWN, Waits};
 use crate::conditions::JobEnd;
 use crate::nodes::{self, MAKES, UNHEARD};
 
-/// How long after a run's time a node may be silent before its pods are no longer waited for, in seconds.
+/// How many seconds after a run's time a node may be silent before its pods are no longer waited for.
 const SILENCE: i64 = 60;
-/// How long Kubernetes may take to make a pod before that is worth telling, in seconds.
+/// How many seconds Kubernetes may take to make a pod before that is worth telling.
 const PATIENCE: i64 = 2;
-/// That two pods of a run have nodes, or may have.
+/// The message where two pods of a run have nodes, or may have.
 const TWO: &str = "Kubernetes made two pods for it, and both may have begun";
-/// That one of them went, and may have had a node.
+/// The message where one of two pods went, and may have had a node.
 const MISSED: &str =
     "Kubernetes made two pods for it, and one went while pods were not watched, and may have begun";
-/// That one of them has ended, and says itself how.
+/// The message where one of two pods has ended, and itself says how.
 const ENDED: &str = "Kubernetes made two pods for it, and one has ended";
-/// As the Job's controller says it a moment later.
+/// The message that the Job controller writes a moment later.
 const OVER_TIME: &str = "Job was active longer than specified deadline";
 
-/// Where a run stands.
+/// The standing of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Standing {
-    /// Released, or never made.
+    /// The run was released, or never made.
     Absent,
-    /// It goes on, or will; what to tell of it, and whether its broker has begun.
+    /// The run goes on, or will; with what to tell about it, and whether its broker has begun.
     Going { said: Option<String>, broker: bool },
-    /// Its container left a message.
+    /// The container left a message.
     Reported(End),
-    /// It never began.
+    /// The run never began.
     NeverBegan(String),
-    /// It has to be ended, and is not yet: the Job is to be fenced off.
+    /// The run has to be ended, and is not yet: the Job is to be fenced off.
     ToEnd(Fence),
-    /// It was ended because somebody asked for it.
+    /// The run was ended because somebody asked for it.
     Halted,
-    /// It was ended because its time was up.
+    /// The run was ended because its time was up.
     TimedOut(String),
-    /// It is gone and left nothing.
+    /// The run is gone and left no report.
     Lost(String),
 }
 
 impl Standing {
-    /// What that says of the run; `None` where there is more to be read: a report, or how far its broker is.
+    /// The state of a run by its standing; `None` where more has to be read: a report, or the progress of its broker.
     pub(super) fn state(&self) -> Option<RunState> {
         let running = |progress| RunState::Running { progress };
         let failed = |reason, why: &str| {
@@ -74,8 +74,8 @@ impl Standing {
     }
 }
 
-/// Decides; `now` is in seconds since 1970, as is `back`: since when the API server answers. Before that nobody could
-/// make a pod, or say that one had begun or ended.
+/// Decides the standing of a run; `now` is in seconds since 1970, as is `back`: since when the API server answers.
+/// Before that nobody could make a pod, or report that one had begun or ended.
 pub(super) fn standing(seen: &Seen, start_timeout: Duration, now: i64, back: i64) -> Standing {
     let Seen { job, pods, warning, .. } = seen;
     let Some(job) = job.as_ref().filter(|job| job.released.is_none()) else {
@@ -114,9 +114,9 @@ pub(super) fn standing(seen: &Seen, start_timeout: Duration, now: i64, back: i64
     }
 }
 
-/// Why the pods of a run have to be ended: one was taken away, and servers before 1.29 make another in its place, which
-/// would do the work a second time; or there are two, as a Job controller makes that had no answer, of which more than one
-/// may begin. Says so again until the Job is known to be fenced off.
+/// The reason why the pods of a run have to be ended: one was deleted, and servers before 1.29 make another in its
+/// place, which would do the work a second time; or there are two, as a Job controller makes that got no answer, and
+/// more than one may begin. It is returned until the Job is known to be fenced off.
 pub(super) fn why_to_fence(seen: &Seen, now: i64) -> Option<Fence> {
     let Seen { job, pods, .. } = seen;
     if !job.as_ref().is_some_and(|job| is_open(job, now)) {
@@ -127,13 +127,13 @@ pub(super) fn why_to_fence(seen: &Seen, now: i64) -> Option<Fence> {
         return first.is_leaving().then(|| Fence::Lost(pod_words(pods)));
     };
     let leaving = || pods.iter().filter(|pod| pod.is_leaving());
-    // It had a node before the other, which was made in its place.
+    // A pod that had a node before the other, which was made in its place.
     let was_before =
         |pod: &SeenPod| pod.placed.is_some_and(|at| first.placed.is_none_or(|it| at < it));
     if leaving().any(was_before) {
         return Some(Fence::Lost(pod_words(pods)));
     }
-    // The other waited for this one to be over.
+    // The other pod waited for this one to end.
     if first.has_ended() && !first.is_leaving() {
         return Some(match &first.stage {
             Stage::NeverBegan(why) if !first.began => Fence::Hopeless(why.clone()),
@@ -149,7 +149,7 @@ pub(super) fn why_to_fence(seen: &Seen, now: i64) -> Option<Fence> {
     } else if first.is_leaving() {
         pod_words(pods)
     } else if has_gone || second.placed.is_some() {
-        // The younger is the one too many.
+        // The younger pod is the one too many.
         TWO.to_owned()
     } else {
         return None;
@@ -157,13 +157,13 @@ pub(super) fn why_to_fence(seen: &Seen, now: i64) -> Option<Fence> {
     Some(Fence::Lost(words))
 }
 
-/// Whether more pods may be made for it, and none goes because its time is up.
+/// Whether more pods may be made for a Job, and none is ended because its time is up.
 pub(super) fn is_open(job: &SeenJob, now: i64) -> bool {
     let closed = job.fenced.is_some() || job.released.is_some() || job.end.is_some();
     !closed && !job.is_leaving() && !job.goes_over_time(now)
 }
 
-/// Who ended a run whose agent was told to end, and not by us.
+/// The message that says who ended a run whose agent was told to end, and not by us.
 pub(super) fn taken_away(seen: &Seen) -> String {
     let leaving = seen.job.as_ref().filter(|job| job.is_leaving());
     leaving.map_or_else(|| pod_words(&seen.pods), gone)
@@ -176,7 +176,7 @@ fn pod_words(pods: &[SeenPod]) -> String {
     }
 }
 
-/// What the broker's container left, if the agent left it.
+/// The end of the broker's container, if the agent left a message.
 pub(super) fn reported(pod: &SeenPod) -> Option<&End> {
     match &pod.stage {
         Stage::Ended(end) if end.message.is_some() => Some(end),
@@ -184,14 +184,14 @@ pub(super) fn reported(pod: &SeenPod) -> Option<&End> {
     }
 }
 
-/// Whether a pod may still have an effect. The agent ends its broker in time, even where nobody hears of it.
-/// While the API server was away nobody could say that it had ended.
+/// Whether a pod may still have an effect. The agent ends its broker in time, even where nobody can see that. While the
+/// API server was away nobody could report an end.
 fn is_alive(pod: &SeenPod, job: &SeenJob, now: i64, back: i64) -> bool {
     let over = job.until.is_some_and(|until| until.max(back).saturating_add(SILENCE) < now);
     !pod.gone && !over && !pod.has_ended()
 }
 
-/// A run that was ended goes on until its pods are gone: they may have an effect to the last.
+/// The standing of a fenced-off run: it goes on until its pods are gone, because they may have an effect to the last.
 fn fenced(why: &Fence, pods: &[SeenPod], alive: bool) -> Standing {
     if alive {
         let what = match why {
@@ -213,7 +213,8 @@ fn fenced(why: &Fence, pods: &[SeenPod], alive: bool) -> Standing {
     }
 }
 
-/// Of a run whose time is up. Where nobody can say how far it came, that is why it is over, and not its time.
+/// The standing of a run whose time is up. If it is unknown how far it came, the run is lost for that reason, and not
+/// timed out.
 fn over_time(said: &str, pods: &[SeenPod], alive: bool) -> Standing {
     match (alive, unanswered(pods)) {
         (true, _) => {
@@ -225,11 +226,11 @@ fn over_time(said: &str, pods: &[SeenPod], alive: bool) -> Standing {
     }
 }
 
-/// Of a Job that Kubernetes is to make no pod for.
+/// The message for a suspended Job, for which Kubernetes makes no pod.
 const SUSPENDED: &str =
     "its Job is suspended, by a queue or a policy of the cluster, and no pod is made for it";
 
-/// `hopeless`: after so long.
+/// The standing of a run without a pod. `hopeless`: the time after which it is given up, if that has passed.
 fn without_pod(
     job: &SeenJob,
     warning: Option<&Warning>,
@@ -250,7 +251,8 @@ fn without_pod(
     Standing::Going { said: warning.or(slow), broker: false }
 }
 
-/// Of a pod whose broker has not begun, and why it waits; `hopeless`: after so long.
+/// The standing of a run whose broker has not begun, and why it waits. `hopeless`: the time after which it is given up,
+/// if that has passed.
 fn waiting(pod: &SeenPod, waits: Option<Waits>, hopeless: Option<Duration>, now: i64) -> Standing {
     match (waits, hopeless) {
         (Some(waits), _) if waits.for_ever || hopeless.is_some() => {
@@ -267,14 +269,14 @@ fn waiting(pod: &SeenPod, waits: Option<Waits>, hopeless: Option<Duration>, now:
     }
 }
 
-/// Of a pod whose broker has begun, and may go on.
+/// The standing of a run whose broker has begun, and may go on.
 fn running(pod: &SeenPod, job: &SeenJob) -> Standing {
     let silent = pod.silent.then(|| format!("{}, and may go on", silent(pod)));
     let deleted = job.is_leaving().then(|| "its Job was deleted, and its pod goes on".to_owned());
     Standing::Going { said: silent.or(deleted), broker: true }
 }
 
-/// Of a run without pods.
+/// The message for a run whose pods are gone.
 fn gone(job: &SeenJob) -> String {
     let what = match &job.end {
         _ if job.is_leaving() => "its Job was deleted, and its pod left no report",
@@ -292,12 +294,12 @@ fn gone(job: &SeenJob) -> String {
     what.to_owned()
 }
 
-/// How a pod has ended that left none.
+/// The message for a pod that has ended without a report.
 fn without_report(pod: &SeenPod) -> String {
     match &pod.stage {
         Stage::Ended(end) => without_message(end),
         Stage::Failed(why) => why.clone(),
-        // What its kubelet once said of its container it has forgotten.
+        // The kubelet has dropped the state of the container.
         _ => UNKNOWN.to_owned(),
     }
 }
@@ -315,13 +317,13 @@ fn silent(pod: &SeenPod) -> String {
     nodes::silent(pod.node.as_deref())
 }
 
-/// Of pods that are waited for, of which one is on a node that is not heard of.
+/// The message for awaited pods of which one is on a silent node.
 fn silence(pods: &[SeenPod]) -> Option<String> {
     pods.iter().find(|pod| pod.silent && !pod.gone).map(silent)
 }
 
-/// Of a pod that its node was given, and whose kubelet does not take it up, or says no more of it. That the node's
-/// controller has given the node up does not show in a pod that was not ready before.
+/// The message for a pod whose kubelet does not take it up, or reports no progress. That the node controller has given
+/// the node up does not show in a pod that was not ready before.
 fn unheard(pod: &SeenPod, now: i64) -> Option<String> {
     let node = pod.node.as_deref()?;
     let age = now.saturating_sub(pod.created);
@@ -331,7 +333,7 @@ fn unheard(pod: &SeenPod, now: i64) -> Option<String> {
     }
 }
 
-/// Of pods that are waited for no longer.
+/// The message for a pod that ran when it was last heard of, and is not waited for any more.
 fn unanswered(pods: &[SeenPod]) -> Option<String> {
     let left = pods.iter().find(|pod| !pod.gone && pod.stage == Stage::Running)?;
     Some(format!("{}, and the time of the run is over", silent(left)))

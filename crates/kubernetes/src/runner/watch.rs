@@ -1,7 +1,7 @@
-//! What is known of Jobs and pods: from watches, and from what this process makes.
+//! The known runs: their Jobs and pods, from watches, and from what this process makes.
 //!
-//! What was seen stays known though it is deleted: a run that somebody took away is lost, not absent, and
-//! a report that was seen once is not lost any more. Only a release makes it forgotten.
+//! A deleted object stays known: a run whose Job somebody deleted is lost, not absent, and a report that was seen once
+//! cannot be lost any more. Only a release makes a run forgotten.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,11 +24,11 @@ use crate::text::Text;
 
 /// How long the first lists may take.
 const FIRST_LIST: Duration = Duration::from_secs(60);
-/// How many runs are remembered whose Jobs were deleted: those that were released, whose pods take a moment
-/// to follow, and those that nobody released: another replica's, most of them.
+/// How many runs with deleted Jobs are remembered: those that were released, whose pods go a moment later, and those
+/// that nobody released, mostly another replica's.
 const REMEMBERED: usize = 500;
 
-/// Everything that is known of runs without asking.
+/// All runs that are known without asking the API server.
 #[derive(Default)]
 pub(super) struct KnownRuns {
     table: Mutex<Table>,
@@ -36,30 +36,30 @@ pub(super) struct KnownRuns {
     listed: watch::Sender<BTreeSet<(&'static str, String)>>,
     /// The namespaces that may not be listed.
     refused: watch::Sender<BTreeSet<String>>,
-    /// Nobody waits for the first lists any more.
+    /// Whether the first lists are not waited for any more.
     begun: AtomicBool,
 }
 
 #[derive(Default)]
 struct Table {
     runs: BTreeMap<RunName, Seen>,
-    /// Those whose Jobs were deleted, the first of them first.
+    /// The runs whose Jobs were deleted, the earliest first.
     deleted: VecDeque<RunName>,
 }
 
-/// One of the two things that are watched.
+/// A watched kind: Jobs or pods.
 pub(super) trait Watched: Sized {
     const KIND: &'static str;
 
     fn run(&self) -> &RunName;
     fn uid(&self) -> &str;
-    /// Takes it into what is known, unless something newer is known.
+    /// Takes the object into what is known, unless that is newer.
     fn learn(self, seen: &mut Seen);
-    /// It is not there any more; this is how it was.
+    /// Notes that the object is gone; it has its last state.
     fn forget(self, seen: &mut Seen);
-    /// A list of a namespace has no others than these.
+    /// Notes that a list of a namespace has only these uids.
     fn keep(seen: &mut Seen, namespace: &str, uids: &[String]);
-    /// Does at once what cannot wait, when one of a run was made, changed or removed.
+    /// Does at once what cannot wait, when an object of a run was made, changed or removed.
     fn heard(shared: &Arc<Shared>, run: &RunName);
 }
 
@@ -77,14 +77,14 @@ impl Watched for SeenJob {
     fn learn(self, seen: &mut Seen) {
         match &mut seen.job {
             Some(known) if known.version > self.version => {}
-            // Whoever may make Jobs in another namespace takes nobody's place.
+            // A Job in another namespace does not displace a known one.
             Some(known) if known.namespace != self.namespace && known.is_held() => {}
-            // One of the same name, after its release.
+            // A new Job of the same name, after the release of the former one.
             Some(known) if known.uid != self.uid => {
                 *seen = Seen { job: Some(self), ..Seen::default() };
             }
             job => {
-                // Of one that lingers, the server says nothing of that.
+                // The API server does not know of the release of a lingering Job.
                 let released = self.released.or(job.as_ref().and_then(|known| known.released));
                 *job = Some(Self { released, ..self });
             }
@@ -151,8 +151,8 @@ impl KnownRuns {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until everything was listed once, in all namespaces; in those but the first it may also be forbidden: one
-    /// that is gone keeps none of the others from serving. Says where it is not so after a while.
+    /// Waits until all kinds were listed once in all namespaces; in all but the first it may also be forbidden, so that
+    /// a namespace that is gone does not stop the others. Returns the namespaces that are not listed in time.
     pub(super) async fn complete(&self, namespaces: &[String]) -> Vec<String> {
         let missing = || {
             let (listed, refused) = (self.listed.borrow(), self.refused.borrow());
@@ -178,12 +178,12 @@ impl KnownRuns {
         missing()
     }
 
-    /// The namespaces that could not be listed for want of the right.
+    /// The namespaces that may not be listed.
     pub(super) fn refused(&self) -> BTreeSet<String> {
         self.refused.borrow().clone()
     }
 
-    /// A namespace may not be listed. Says whether that was known.
+    /// Notes that a namespace may not be listed. Returns whether that was known.
     fn refuse(&self, namespace: &str) -> bool {
         !self.refused.send_if_modified(|refused| refused.insert(namespace.to_owned()))
     }
@@ -192,14 +192,14 @@ impl KnownRuns {
         self.lock().runs.get(run).cloned().unwrap_or_default()
     }
 
-    /// How a run stands was said by this.
+    /// Notes by which versions the state of a run was reported.
     pub(super) fn answered(&self, run: &RunName, versions: Versions) {
         if let Some(seen) = self.lock().runs.get_mut(run) {
             seen.answered = Some(versions);
         }
     }
 
-    /// Those that are there.
+    /// The Jobs that exist.
     pub(super) fn jobs(&self) -> Vec<SeenJob> {
         let table = self.lock();
         let jobs = table.runs.values().filter_map(|seen| seen.job.as_ref());
@@ -216,7 +216,7 @@ impl KnownRuns {
         self.change(&run, |seen| watched.forget(seen));
     }
 
-    /// Of a run that is known; any other is none of ours.
+    /// Takes in a warning of a known run; others are not ours.
     pub(super) fn warn(&self, warning: Warning) {
         if self.lock().runs.contains_key(&warning.run) {
             let run = warning.run.clone();
@@ -255,8 +255,8 @@ impl KnownRuns {
         }
     }
 
-    /// Ends a list of a namespace, which had no others than these. The Jobs there, if what happened to them before it is
-    /// to be looked at: of the first lists that is done at once for all.
+    /// Ends a list of a namespace, which had only these uids. Returns the runs there whose earlier events have to be
+    /// checked; for the first lists that is done at once for all.
     pub(super) fn finish<W: Watched>(&self, namespace: &str, uids: &[String]) -> Vec<RunName> {
         let mut table = self.lock();
         for seen in table.runs.values_mut() {
@@ -266,7 +266,7 @@ impl KnownRuns {
         table.runs.retain(|_, seen| !seen.is_over());
         drop(table);
         self.listed.send_if_modified(|listed| listed.insert((W::KIND, namespace.to_owned())));
-        // Forbidden once more, it is said once more.
+        // A later refusal is logged again.
         self.refused.send_if_modified(|refused| refused.remove(namespace));
         let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.values().for_each(|notify| notify.notify_waiters());
@@ -275,7 +275,7 @@ impl KnownRuns {
         jobs.filter(|job| job.namespace == namespace).map(|job| job.run).collect()
     }
 
-    /// Waits until something is new of a run, unless it is by now.
+    /// Waits until `new` holds for a run, or it has changed, unless `new` holds by now.
     pub(super) async fn changed(
         &self,
         run: &RunName,
@@ -292,7 +292,8 @@ impl KnownRuns {
     }
 }
 
-/// One that waits, until it is dropped: whoever waits for something else besides may do that at any time.
+/// A waiter for changes of a run, until it is dropped: a caller that also waits for something else may drop it at any
+/// time.
 struct Waiter<'k> {
     known: &'k KnownRuns,
     run: &'k RunName,
@@ -311,7 +312,7 @@ impl<'k> Waiter<'k> {
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
         let mut waiting = self.known.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        // Ours and the table's.
+        // The two references are ours and the table's.
         if waiting.get(self.run).is_some_and(|notify| Arc::strong_count(notify) <= 2) {
             waiting.remove(self.run);
         }
@@ -330,7 +331,7 @@ impl Table {
     }
 }
 
-/// Reads what is of those whose home this is: others of the same name may have theirs beside it.
+/// A reader that ignores objects of other homes: groups of the same name may have theirs in the same namespace.
 pub(super) fn at_home<K: Resource, W>(
     home: String,
     read: impl Fn(&K) -> Option<W>,
@@ -338,7 +339,7 @@ pub(super) fn at_home<K: Resource, W>(
     move |object| names::is_at_home(object.meta(), &home).then(|| read(object)).flatten()
 }
 
-/// Follows one kind in a namespace for ever. To be spawned; ends when it is dropped.
+/// Watches one kind in a namespace for ever. To be spawned; ends when it is dropped.
 pub(super) async fn follow<K: Resource, W: Watched>(
     shared: Arc<Shared>,
     namespace: String,
@@ -380,7 +381,7 @@ pub(super) async fn follow<K: Resource, W: Watched>(
                 if is_forbidden {
                     shared.note_forbidden(&namespace, Right::Jobs, &error.to_string());
                 }
-                // Asked again each few seconds; that it is forbidden is said once.
+                // The list is tried again every few seconds; that it is forbidden is logged once.
                 if !(is_forbidden && known.refuse(&namespace)) {
                     tracing::warn!(namespace, %error, "the watch of runs was interrupted");
                 }
@@ -389,7 +390,7 @@ pub(super) async fn follow<K: Resource, W: Watched>(
     }
 }
 
-/// Follows what Kubernetes warns of, for ever.
+/// Watches the warning events of Kubernetes, for ever.
 pub(super) async fn follow_warnings(
     known: Arc<KnownRuns>,
     namespace: String,
@@ -405,7 +406,7 @@ pub(super) async fn follow_warnings(
             }
             Ok(Event::InitDone) => is_told = false,
             Ok(Event::Delete(_) | Event::Init) => {}
-            // As above.
+            // As in [`follow`], a refusal is logged once.
             Err(error) if is_forbidden(&error) && is_told => {}
             Err(error) => {
                 is_told = is_forbidden(&error);

@@ -8,6 +8,7 @@ use std::collections::btree_map::Entry as Slot;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use engine::policy::doubled;
 use engine::record::Key;
 
 use super::RecordApi;
@@ -102,7 +103,7 @@ async fn label(api: &RecordApi, known: &KnownRecords, watched: Watched, key: &Ke
 
 /// The pauses, one after each try.
 fn pauses() -> impl Iterator<Item = Duration> {
-    (0..TRIES).map(|tries| (FIRST * 2_u32.pow(tries)).min(LONGEST))
+    (1..=TRIES).map(|count| doubled(FIRST, count, LONGEST))
 }
 
 #[cfg(test)]

@@ -87,7 +87,7 @@ use crate::calls::{CallError, find};
 use crate::install::{self, InstallError};
 use crate::lease::Lead;
 use crate::own::{self, OwnError};
-use crate::queue::{Queue, take_turns};
+use crate::queue::{Looked, Queue, take_turns};
 use crate::server_time::ServerTime;
 
 /// Applies the CustomResourceDefinitions of the template kinds, and waits until the API server serves them. Not for
@@ -293,7 +293,7 @@ impl Controller {
         let leads = || self.leads();
         let step = |key| {
             let controller = Arc::clone(&self);
-            async move { controller.step(&key).await.map_err(|()| None) }
+            async move { controller.step(&key).await.map_or(Looked::FAILED, Looked::from) }
         };
         take_turns(queue, workers, leads, step).await;
     }

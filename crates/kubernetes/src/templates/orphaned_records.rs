@@ -55,10 +55,16 @@ impl Controller {
                 }
             }
             let pause = match self.clear_all(&mut cleared).await {
-                Left::Nothing => EVERY,
-                Left::Going => again,
+                Left::Nothing => {
+                    again = AGAIN;
+                    EVERY
+                }
+                Left::Going => {
+                    let pause = again;
+                    again = (again * 2).min(EVERY);
+                    pause
+                }
             };
-            again = (again * 2).min(EVERY);
             next = Instant::now() + pause;
         }
     }

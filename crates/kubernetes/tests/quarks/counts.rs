@@ -20,7 +20,7 @@ async fn counted(town: &Town, expected: Counts) {
 }
 
 const NONE: Counts =
-    Counts { known: 0, going: 0, started: 0, succeeded: 0, failed: 0, calls_failed: 0 };
+    Counts { known: 0, going: 0, started: 0, succeeded: 0, failed: 0, looks_failed: 0 };
 
 #[tokio::test(flavor = "multi_thread")]
 async fn runs_are_counted_as_they_begin_and_end_and_not_again_after_a_restart() {
@@ -71,5 +71,5 @@ async fn each_look_that_a_failed_call_ends_is_counted_and_its_run_once() {
     assert_eq!(town.ended("a", 1).await["succeeded"], true);
     town.no_jobs().await;
     let expected = Counts { known: 1, started: 1, succeeded: 1, ..NONE };
-    counted(&town, Counts { calls_failed: FAILURES as u64, ..expected }).await;
+    counted(&town, Counts { looks_failed: FAILURES as u64, ..expected }).await;
 }

@@ -110,7 +110,7 @@ fn of_admission(registry: &mut Registry, answers: Answers) {
 
 /// No name is ever a label: the number of series is fixed.
 fn of_quarks(registry: &mut Registry, counts: &Counts) {
-    let Counts { known, going, started, succeeded, failed, calls_failed } = *counts;
+    let Counts { known, going, started, succeeded, failed, looks_failed } = *counts;
     for (name, help, value) in [
         ("quarks_jobs", "QuarksJobs in the monitored namespaces", known),
         ("quarks_runs_in_progress", "Runs that have not ended", going),
@@ -122,7 +122,7 @@ fn of_quarks(registry: &mut Registry, counts: &Counts) {
         ("quarks_runs_started", "Runs whose Job was made", started),
         ("quarks_runs_succeeded", "Runs that did their work, and whose output is kept", succeeded),
         ("quarks_runs_failed", "Runs that did not", failed),
-        ("quarks_looks_failed", "Looks at a QuarksJob that a failed call ended", calls_failed),
+        ("quarks_looks_failed", "Looks at a QuarksJob that a failed call ended", looks_failed),
     ] {
         registry.register(name, help, ConstCounter::new(value));
     }

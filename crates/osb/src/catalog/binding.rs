@@ -1,4 +1,4 @@
-//! What a binding may hold: rules that a platform judges a broker's answer by.
+//! The rules for the content of a binding, by which a platform judges a broker's answer.
 
 use std::fmt::Display;
 
@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use crate::fields::{Faults, Path};
 use crate::model::{BindingBody, BindingMetadata, Endpoint, Permission, VolumeMount};
 
-/// Checks what a broker gave as a binding, before it is kept or sent (sections "Binding" and
+/// Checks a binding that a broker made, before it is kept or sent (sections "Binding" and
 /// "Service Binding Metadata Object"): permissions by the service's `requires`, volume mounts,
 /// endpoints, and the times of expiry and renewal.
 ///
@@ -111,7 +111,7 @@ fn times(metadata: &BindingMetadata, faults: &Faults) {
     }
 }
 
-/// `yyyy-mm-ddThh:mm:ss.sZ`, nothing else that ISO 8601 allows; `s` is one digit or more.
+/// Parses a time of the form `yyyy-mm-ddThh:mm:ss.sZ`, and no other that ISO 8601 allows; `s` is one digit or more.
 fn timestamp(text: &str) -> Option<Timestamp> {
     const PATTERN: &[u8] = b"dddd-dd-ddTdd:dd:dd.";
     let (head, fraction) = text.as_bytes().split_at_checked(PATTERN.len())?;

@@ -1,12 +1,12 @@
-//! What it takes to say how a value violates a schema.
+//! Estimates the effort of checking a value by a schema, before the validator does it.
 //!
-//! Whether a value is as a schema asks is found out soon: what was judged once is remembered. How it is not is told by
-//! going all ways there are, and where a schema refers to itself in `anyOf`, each level of the value doubles them: twenty
-//! levels are a million. So the ways are counted before they are gone.
+//! Whether a value matches a schema is found out quickly: the validator remembers what it has judged. To say how a
+//! value violates it, the validator tries all ways through the schema, and where a schema refers to itself in `anyOf`,
+//! each level of the value doubles them: twenty levels are a million. So the ways are counted before they are tried.
 //!
-//! A pattern with a look-around or a back reference is tried in steps that may go back, up to a limit for each text. Where a
-//! schema has such, a thousand patterns and a thousand texts are minutes of a thread, whatever they say. So each text
-//! counts as many ways as it may take, and they are counted before anything is judged.
+//! A pattern with a look-around or a back reference is matched in steps that may go back, up to a limit for each text.
+//! With such patterns, a thousand patterns and a thousand texts take minutes of a thread, even if all match. So each
+//! text counts as many ways as it may take, and they are counted before anything is judged.
 
 use std::collections::HashMap;
 use std::ptr;
@@ -17,20 +17,22 @@ use serde_json::{Map, Value};
 use super::expansion::Targets;
 use super::schemas::REFERENCES;
 
-/// So many schemas may be asked in all, each as often as a way leads to it: some tenths of a second.
+/// The most schemas that a check may apply in all, each as often as a way leads to it: some tenths of a second.
 const MOST: u64 = 100_000;
 
-/// So many may be asked one within another. Counting takes of the stack for each.
+/// The most schemas that may be applied one within another. Counting takes of the stack for each.
 const DEEPEST: usize = 300;
 
-/// What a text counts for a pattern that may go back: its steps to the limit take so much longer than a schema.
+/// How many ways a text counts for a pattern that may go back: its steps up to the limit take about that much longer
+/// than a schema.
 const WAYS_BACK: u64 = 50;
 
-/// So many bytes of a text count as one way, squared: a look-around may go through all of it from each place in it.
+/// The number of bytes of a text that count as one way, squared: a look-around may go through the whole text from each
+/// place in it.
 const BYTES_AROUND: u64 = 256;
 
-/// Whether all ways in which a schema and a value go along with each other can be gone; with patterns that may step back,
-/// whether all texts that the value leads to can be tried.
+/// Whether the validator can try all ways in which a schema applies to a value, which are at most [`MOST`]; if patterns
+/// may step back, whether it can match all texts of the value.
 pub(super) fn is_little(schema: &Value, value: &Value, steps_back: bool) -> bool {
     let (targets, known, names) = (Targets::of(schema), HashMap::new(), HashMap::new());
     let mut count = Count { targets, known, names, steps_back };
@@ -41,14 +43,14 @@ struct Count<'s> {
     targets: Targets<'s>,
     /// Whether patterns may step back.
     steps_back: bool,
-    /// Names of members, as values: each stays where it is, for `known` has its place.
+    /// The names of members as values, which must not move: `known` refers to their addresses.
     names: HashMap<*const String, Rc<Value>>,
-    /// The ways of a pair of schema and value; `None` while they are counted.
+    /// The number of ways for a pair of schema and value; `None` while they are counted.
     known: HashMap<(*const Value, *const Value), Option<u64>>,
 }
 
 impl<'s> Count<'s> {
-    /// `None` if there are too many to be counted.
+    /// Counts the ways in which a schema applies to a value; `None` if there are too many.
     fn of(&mut self, schema: &'s Value, value: &Value, within: usize) -> Option<u64> {
         // Where patterns may step back, texts count alone.
         let counts = u64::from(!self.steps_back);
@@ -76,7 +78,7 @@ impl<'s> Count<'s> {
         (ways <= MOST).then_some(ways)
     }
 
-    /// The ways of what a keyword holds.
+    /// Counts the ways of a keyword of a schema.
     fn of_keyword(
         &mut self,
         name: &str,
@@ -123,7 +125,8 @@ impl<'s> Count<'s> {
         }
     }
 
-    /// Names are texts: nothing is within them, and all count the same where no pattern steps back.
+    /// Counts the ways of `propertyNames`. Names are texts, which hold nothing, so all count the same if no pattern
+    /// steps back.
     fn of_names(&mut self, one: &'s Value, value: &Value, within: usize) -> Option<u64> {
         let mut names = value.as_object().into_iter().flat_map(Map::keys);
         if !self.steps_back {
@@ -137,7 +140,7 @@ impl<'s> Count<'s> {
         })
     }
 
-    /// What a pattern may take to be tried with a text.
+    /// The ways that a pattern counts for a text.
     fn of_text(&self, text: &str) -> u64 {
         let around = text.len() as u64 / BYTES_AROUND;
         if self.steps_back { WAYS_BACK.saturating_add(around.saturating_mul(around)) } else { 0 }

@@ -1,9 +1,9 @@
-//! What a schema comes to once its references are followed.
+//! Bounds the size of a schema once its references are followed.
 //!
-//! Seven definitions that each refer a hundred times to the next are 20 kB, and whoever checks a value by the first one
-//! goes through 10¹⁴ schemas. So they are followed here before the schema is taken, to a limit. A schema may refer to
-//! itself: a reference to one that is being followed is counted, and followed no further, as the validator does it for
-//! one value.
+//! Seven definitions that each refer a hundred times to the next are 20 kB, and a check of a value by the first one
+//! goes through 10¹⁴ schemas. So the references are followed here, to a limit, before the schema is accepted. A schema
+//! may refer to itself: a reference to a schema that is being followed is counted, and followed no further, as the
+//! validator does it for one value.
 
 use std::collections::HashMap;
 use std::ptr;
@@ -16,10 +16,10 @@ use super::schemas::{DATA, NAMED_SCHEMAS, REFERENCES};
 /// How many schemas references may lead to in all.
 const MAX_FOLLOWED: usize = 10_000;
 
-/// How many references may be followed one within another. The validator takes of its thread's stack for each.
+/// How many references may be followed one within another. The validator uses stack for each.
 const MAX_WITHIN: usize = 50;
 
-/// What is left to do.
+/// A step that is left to do.
 enum Step<'s> {
     Walk(&'s Value),
     Follow(&'s str),
@@ -27,8 +27,8 @@ enum Step<'s> {
     Leave,
 }
 
-/// Why a schema's references come to too much; `None` if they do not. It takes no longer than to go through the schema
-/// and [`MAX_FOLLOWED`] others.
+/// The reason why a schema's references lead to too many schemas; `None` if they do not. The check takes no longer than
+/// to go through the schema and [`MAX_FOLLOWED`] others.
 pub(super) fn excess(schema: &Value) -> Option<String> {
     let mut targets = Targets::of(schema);
     let (mut within, mut followed) = (vec![schema], 0);
@@ -69,7 +69,7 @@ pub(super) fn excess(schema: &Value) -> Option<String> {
     None
 }
 
-/// What is within a schema, and what it refers to.
+/// Adds the schemas within a schema, and its references, to the steps.
 fn walk<'s>(schema: &'s Value, steps: &mut Vec<Step<'s>>) {
     match schema {
         Value::Array(elements) => {
@@ -95,13 +95,13 @@ fn walk<'s>(schema: &'s Value, steps: &mut Vec<Step<'s>>) {
     }
 }
 
-/// What references lead to.
+/// The targets of a schema's references.
 pub(super) struct Targets<'s> {
-    /// Everything that may have a name.
+    /// All objects, each of which may have a name.
     objects: Vec<&'s Value>,
-    /// What pointers begin at: the whole, and whatever has an id of its own.
+    /// The schemas at which JSON pointers begin: the whole document, and each schema with an id of its own.
     resources: Vec<&'s Value>,
-    /// By reference.
+    /// The targets that were found, by reference.
     known: HashMap<&'s str, Rc<[&'s Value]>>,
 }
 
@@ -114,7 +114,7 @@ impl<'s> Targets<'s> {
         Self { objects, resources, known: HashMap::new() }
     }
 
-    /// All that a reference may mean: where there are several resources it is not told apart which one it is in.
+    /// All schemas that a reference may mean: with several resources, this does not tell apart which one it stands in.
     pub(super) fn find(&mut self, reference: &'s str) -> Rc<[&'s Value]> {
         if let Some(known) = self.known.get(reference) {
             return Rc::clone(known);
@@ -158,7 +158,7 @@ fn is_named(object: &Value, name: &str) -> bool {
         || ["$id", "id"].into_iter().any(ends_so)
 }
 
-/// A fragment, which is percent-encoded (RFC 6901, section 6).
+/// Decodes a fragment, which is percent-encoded (RFC 6901, section 6).
 fn decoded(fragment: &str) -> String {
     let mut parts = fragment.split('%');
     let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();

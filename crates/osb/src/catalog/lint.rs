@@ -1,7 +1,7 @@
 //! Faults of a catalog against the specification, all at once.
 //!
-//! A platform refuses a whole catalog for one of them, often without saying which; so a broker's
-//! author hears of every one before a platform does.
+//! A platform refuses a whole catalog for one fault, often without saying which; so a broker's
+//! author learns of every fault before a platform does.
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -55,8 +55,8 @@ pub fn lint(catalog: &Catalog) -> Vec<Fault> {
     faults.into_vec()
 }
 
-/// Notes every fault, and gives the compiled schemas of each plan, service by service. Those that a catalog `before`
-/// has too are taken from it: they had no faults.
+/// Notes every fault, and returns the compiled schemas of each plan, service by service. Schemas that the catalog
+/// `before` has too are taken from it: they had no faults.
 pub(super) fn inspect(
     catalog: &Catalog,
     before: Option<&CompiledCatalog>,
@@ -128,7 +128,7 @@ fn inspect_plans<'c>(
     compiled
 }
 
-/// An extension that bears a member's name would be served beside the member, twice in one object.
+/// Notes extensions that bear a member's name: they would be served beside the member, twice in one object.
 fn inspect_extensions(extensions: &Object, members: &[&str], path: &Path<'_>, faults: &Faults) {
     for (name, value) in extensions {
         if members.contains(&name.as_str()) {

@@ -52,7 +52,7 @@ pub struct CompiledCatalog {
     plans: HashMap<PlanId, PlanEntry>,
 }
 
-/// Which of a plan's schemas.
+/// The uses of a plan's schemas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SchemaUse {
     /// `service_instance.create`.
@@ -82,8 +82,8 @@ impl CompiledCatalog {
         Self::compile_at(catalog, SystemTime::now())
     }
 
-    /// As [`Self::compile`], given the catalog before: schemas of a plan that are still the same are not compiled
-    /// again. Of thousands of plans one changes at a time.
+    /// Does as [`Self::compile`], given the catalog before: schemas of a plan that are still the same are not compiled
+    /// again. Of thousands of plans usually one changes at a time.
     ///
     /// # Errors
     /// Every fault at once, each with its path (`services[0].plans[1].name`).
@@ -131,7 +131,7 @@ impl CompiledCatalog {
         Ok(Self { catalog, body, etag, last_modified, headers, services, plans })
     }
 
-    /// The compiled schemas of a plan, if it had the same.
+    /// The compiled schemas of a plan, if this catalog has the plan with the same schemas.
     fn schemas_of(&self, plan: &Plan) -> Option<Arc<schemas::PlanSchemas>> {
         let known = self.plans.get(&plan.id).filter(|it| it.plan.schemas == plan.schemas)?;
         Some(Arc::clone(&known.schemas))
@@ -184,7 +184,7 @@ impl PlanEntry {
         self.plan.plan_updateable.or(self.service.plan_updateable).unwrap_or(false)
     }
 
-    /// Whether bindings can be renewed by a successor.
+    /// Whether bindings can be rotated, that is, renewed by a further binding.
     pub fn binding_rotatable(&self) -> bool {
         self.plan.binding_rotatable.unwrap_or(false)
     }
@@ -212,7 +212,7 @@ impl PlanEntry {
         self.says(lint::CHECKS_UPDATES).unwrap_or(false)
     }
 
-    /// What an extension says of the plan: its own goes before that of the service.
+    /// The value of a boolean extension: that of the plan goes before that of its service.
     fn says(&self, name: &str) -> Option<bool> {
         let said = |extensions: &Object| extensions.get(name)?.as_bool();
         said(&self.plan.extensions).or_else(|| said(&self.service.extensions))
@@ -231,7 +231,7 @@ impl PlanEntry {
         }
     }
 
-    /// The same for parameters that are still a value: saves the copy.
+    /// Does as [`Self::check`] for parameters that are still a value, which saves the copy.
     pub(crate) fn check_value(
         &self,
         schema: SchemaUse,
@@ -272,7 +272,7 @@ fn etag(body: &[u8]) -> String {
     format!("\"{}\"", data_encoding::HEXLOWER.encode(&digest.as_ref()[..16]))
 }
 
-/// A time in whole seconds, and as an IMF-fixdate (RFC 9110, 5.6.7).
+/// Returns a time in whole seconds, and as an IMF-fixdate (RFC 9110, 5.6.7).
 fn http_date(time: SystemTime) -> Option<(SystemTime, HeaderValue)> {
     let seconds = Timestamp::try_from(time).ok()?.as_second();
     let timestamp = Timestamp::from_second(seconds).ok()?;

@@ -1,5 +1,5 @@
-//! What platforms refuse of a catalog though the specification lets it in. Most refuse the whole of it for one such
-//! member, and say so to whoever registers the broker, if to anybody.
+//! Checks a catalog for what platforms refuse although the specification allows it. Most refuse the whole catalog for
+//! one such member, and tell only whoever registers the broker, if anybody.
 //!
 //! Source: Cloud Foundry's Cloud Controller (its validation of catalogs), and the Service Catalog of Kubernetes.
 
@@ -11,17 +11,16 @@ use serde_json::Value;
 use crate::fields::{Fault, Faults, Path};
 use crate::model::{Catalog, Plan, Schemas, Service};
 
-/// Cloud Foundry's, in characters.
+/// The longest tags that Cloud Foundry accepts, in characters.
 const MAX_TAGS: usize = 2048;
 const MAX_DESCRIPTION: usize = 10_000;
 const MAX_MAINTENANCE_INFO: usize = 2000;
 /// The draft of JSON Schema that each Cloud Controller knows; some know a few more.
 const DRAFT: &str = "http://json-schema.org/draft-04/schema";
-/// The Service Catalog's, in characters.
+/// The longest name that the Service Catalog accepts, in characters.
 const MAX_NAME: usize = 63;
 
-/// What a platform may refuse a catalog for, each with its path; empty if none is known to. Nothing of it keeps a catalog
-/// from being served.
+/// The faults for which a platform may refuse a catalog, each with its path. The catalog is served all the same.
 pub fn refused_elsewhere(catalog: &Catalog) -> Vec<Fault> {
     let faults = Faults::default();
     let services = Path::Root.member("services");
@@ -40,7 +39,7 @@ pub fn refused_elsewhere(catalog: &Catalog) -> Vec<Fault> {
     faults.into_vec()
 }
 
-/// Cloud Foundry makes a client of its own of each.
+/// Notes the dashboard clients that Cloud Foundry refuses: it makes an OAuth client of each.
 fn dashboard_clients(services: &[Service], path: &Path<'_>, faults: &Faults) {
     let mut known = BTreeSet::new();
     for (index, service) in services.iter().enumerate() {

@@ -22,7 +22,7 @@ pub fn check_parameters(
     Err(Error::bad_request(words.join("; ")))
 }
 
-/// Item 23: the platform's version of a plan must be the catalog's.
+/// Checks that the platform's version of a plan is the catalog's (item 23).
 ///
 /// # Errors
 /// 422 `MaintenanceInfoConflict`.
@@ -46,8 +46,8 @@ pub fn is_version(text: &str) -> bool {
     semver::Version::parse(text).is_ok()
 }
 
-/// Milliseconds since 1970 of a timestamp as RFC 3339 has it: also what is not of the one form that the specification lets a
-/// binding have (item 40), for records may hold it.
+/// Parses an RFC 3339 timestamp to milliseconds since 1970. Other forms than the one that the specification lets a
+/// binding have (item 40) are accepted, for records may hold them.
 pub fn parse_timestamp(text: &str) -> Option<u64> {
     let timestamp: jiff::Timestamp = text.parse().ok()?;
     u64::try_from(timestamp.as_millisecond()).ok()

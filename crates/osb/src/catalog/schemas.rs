@@ -14,20 +14,20 @@ use crate::model::{ParametersSchema, Plan, SchemaGroup};
 /// The largest schema, serialised: 64 kB by the specification.
 const MAX_SCHEMA_BYTES: usize = 64 * 1024;
 
-/// How often a pattern may step back before a value counts as not matching it: far beyond what any
+/// How many times a pattern may step back before a value counts as not matching it: far beyond what any
 /// sane pattern needs, and an end for those that grow exponentially.
 const BACKTRACK_LIMIT: usize = 100_000;
 
-/// How many violations are told of one request. A body can hold very many.
+/// How many violations of one request are reported. A body can hold very many.
 const MAX_VIOLATIONS: usize = 20;
 
-/// How much is told of one violation, in bytes: names of properties come from the request.
+/// The longest message about one violation, in bytes: names of properties come from the request.
 const MAX_MESSAGE_BYTES: usize = 300;
 
-/// Where they are too many ways to be gone.
+/// The message where the violations take too many steps to find.
 const UNTOLD: &str = "violates the schema, and it takes too many steps to tell where: give less, or what is nested less deep";
 
-/// Where whether there is any takes too many.
+/// The message where it takes too many steps to find out whether there is any violation.
 const UNJUDGED: &str = "takes too many steps to check, for the schema has patterns with look-arounds or back references: give fewer texts, shorter ones, or what is nested less deep";
 
 /// One way in which parameters violate their schema.
@@ -51,7 +51,7 @@ pub(super) struct PlanSchemas {
 #[derive(Debug)]
 pub(super) struct Compiled {
     validator: Validator,
-    /// Whether one of its patterns is not matched in time that is linear in the text: it has a look-around, or a back reference.
+    /// Whether one of its patterns is not matched in linear time: it has a look-around, or a back reference.
     steps_back: bool,
 }
 
@@ -68,7 +68,7 @@ impl PlanSchemas {
         Self { provision, update, bind }
     }
 
-    /// Whether there is anything to check.
+    /// The compiled schema for a use; `None`: there is nothing to check.
     pub(super) fn get(&self, schema: SchemaUse) -> Option<&Compiled> {
         match schema {
             SchemaUse::Provision => self.provision.as_ref(),
@@ -78,7 +78,7 @@ impl PlanSchemas {
     }
 }
 
-/// What parameters violate; nothing they hold is repeated but names of properties.
+/// The violations of a schema by parameters; only names of properties are repeated.
 pub(super) fn violations(
     compiled: &Compiled,
     schema: &Value,
@@ -110,7 +110,7 @@ pub(super) fn violations(
         .collect()
 }
 
-/// What is said where a schema allows nothing at all.
+/// The message where a schema allows nothing at all.
 fn unwanted(error: &ValidationError<'_>, parameters: &Value) -> String {
     if !error.schema_path().as_str().ends_with("/additionalProperties") {
         return "must not be given: leave it out".to_owned();
@@ -160,7 +160,7 @@ fn schema(schema: Option<&ParametersSchema>, path: &Path<'_>, faults: &Faults) -
     }
 }
 
-/// With patterns that are linear in the text, if they can be.
+/// Compiles a schema, with patterns that are matched in linear time if possible.
 fn compiled(schema: &Value, draft: Draft) -> Result<Compiled, ValidationError<'static>> {
     let options = || jsonschema::options().with_draft(draft).offline();
     let linear = options().with_pattern_options(PatternOptions::regex());

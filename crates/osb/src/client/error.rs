@@ -1,14 +1,14 @@
-//! What can go wrong with a request, sorted by what its sender can do about it (section "Service Broker Errors").
+//! The errors of a client, sorted by what the sender of a request can do about them (section "Service Broker Errors").
 
 use std::time::Duration;
 
-/// Why settings make no client.
+/// The reason why no client can be made from settings.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
     /// The base URL cannot be used. The URL is not repeated: it may hold a password.
     #[error("the base URL {0}")]
     BaseUrl(&'static str),
-    /// RFC 7617: everything after the first colon would be the password.
+    /// The user's name has a colon: by RFC 7617 everything after the first colon would be the password.
     #[error("the user name must not have a colon")]
     Colon,
     /// A setting has characters that no header can carry.
@@ -25,7 +25,7 @@ pub enum SettingsError {
     Tls(#[source] rustls::Error),
 }
 
-/// Why a request brought no usable answer.
+/// The reason why a request brought no usable answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// The broker was not reached, or the connection broke.
@@ -33,25 +33,25 @@ pub enum ClientError {
     Transport {
         /// Whether the broker may have received the request.
         sent: bool,
-        /// What happened.
+        /// The error of the connection.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// No answer in time. The broker may have received the request.
+    /// There was no answer in time. The broker may have received the request.
     #[error("the broker did not answer within {after:?}")]
     Timeout {
-        /// How long was waited.
+        /// How long the client waited.
         after: Duration,
     },
     /// The broker refused, or failed.
     #[error("{0}")]
     Refused(Refusal),
-    /// An answer that the specification does not allow.
+    /// The answer is one that the specification does not allow.
     #[error("the broker's answer (status {status}) cannot be used: {why}")]
     Malformed {
         /// The status.
         status: u16,
-        /// What is wrong; names members, never values.
+        /// The fault in the answer; names members, never values.
         why: String,
     },
 }

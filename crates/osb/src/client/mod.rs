@@ -1,4 +1,4 @@
-//! The platform's side of the API: one method per route, and helpers that follow an operation to its
+//! The client: the platform's side of the API, with one method per route, and helpers that follow an operation to its
 //! end and clean up after a failure as the specification asks a platform to.
 //!
 //! ```text
@@ -70,7 +70,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client by its settings. Opens no connection.
+    /// Makes a client from its settings. Opens no connection.
     ///
     /// # Errors
     /// A base URL that is not `http://` or `https://` with a host, certificates that cannot be read,
@@ -91,7 +91,7 @@ impl Client {
         })
     }
 
-    /// This client, asking in the name of someone else.
+    /// Returns this client with an originating identity: it asks in the name of that user.
     ///
     /// # Errors
     /// An identity whose platform is empty or has characters that no header can carry.
@@ -103,7 +103,7 @@ impl Client {
         Ok(self)
     }
 
-    /// This client, sending the same request identity with every request.
+    /// Returns this client with a fixed request identity, which it sends with every request.
     ///
     /// # Errors
     /// An identity that no header can carry.
@@ -112,7 +112,7 @@ impl Client {
         Ok(self)
     }
 
-    /// This client, sending `accepts_incomplete=true` or leaving it out. At first it is sent: a broker
+    /// Returns this client set to send `accepts_incomplete=true` or to leave it out. By default it is sent: a broker
     /// that can answer at once still may.
     #[must_use]
     pub fn accepting_incomplete(mut self, accepts: bool) -> Self {

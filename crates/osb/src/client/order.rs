@@ -14,10 +14,10 @@ use crate::model::{
     UpdateRequest,
 };
 
-/// How to follow an order.
+/// Options for following an order to its end.
 #[derive(Debug, Clone)]
 pub struct FollowOptions {
-    /// How to ask after it.
+    /// How to poll its operation.
     pub polling: Polling,
     /// How to delete what a failure may have left; `None` leaves it for inspection, which the
     /// specification allows.
@@ -30,21 +30,21 @@ impl Default for FollowOptions {
     }
 }
 
-/// How a removal ended well.
+/// The result of a removal that ended well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Removed {
-    /// It was removed.
+    /// The instance or binding was removed.
     Deleted,
-    /// It did not exist (410).
+    /// The instance or binding did not exist (410).
     Absent,
 }
 
 /// An order that failed, and what became of its remains.
 #[derive(Debug)]
 pub struct OrderError {
-    /// Why it failed.
+    /// The reason of the failure.
     pub cause: OrderFailure,
-    /// What became of its remains.
+    /// The fate of its remains.
     pub mitigated: Mitigated,
 }
 
@@ -60,7 +60,7 @@ impl std::error::Error for OrderError {
     }
 }
 
-/// Why an order failed.
+/// The reason why an order failed.
 #[derive(Debug, thiserror::Error)]
 pub enum OrderFailure {
     /// The request brought no success.
@@ -74,16 +74,16 @@ pub enum OrderFailure {
     Fetch(#[source] ClientError),
 }
 
-/// What became of the remains of a failed order.
+/// The fate of the remains of a failed order.
 #[derive(Debug)]
 pub enum Mitigated {
-    /// The failure leaves none.
+    /// The failure leaves no remains.
     NotNeeded,
-    /// They stay: nobody wanted them deleted, or the request names no service and plan.
+    /// The remains stay: the options do not ask to delete them, or the request names no service and plan.
     Declined,
-    /// They are gone.
+    /// The remains are gone.
     Done,
-    /// They could not be deleted.
+    /// The remains could not be deleted.
     Failed(Box<OrderFailure>),
 }
 
@@ -209,7 +209,7 @@ impl Client {
         target.remove(names, order).await
     }
 
-    /// The credentials of an asynchronous binding come by `GET` only, and must be there at once.
+    /// Fetches the credentials of an asynchronous binding: they come by `GET` only, and must be there at once.
     async fn fetch_binding(
         &self,
         instance: &InstanceId,
@@ -229,7 +229,7 @@ impl Client {
     }
 }
 
-/// How an order ended well.
+/// The result of an order that ended well.
 enum Settled<T> {
     AtOnce(T),
     Later(T),
@@ -243,17 +243,17 @@ impl<T> Settled<T> {
     }
 }
 
-/// What is ordered: an instance or a binding of it.
+/// The target of an order: an instance or a binding of it.
 struct Target<'a> {
     client: &'a Client,
     instance: &'a InstanceId,
     binding: Option<&'a BindingId>,
-    /// Its service and plan; a deletion needs them.
+    /// The ids of its service and plan; a deletion needs them.
     names: Option<(&'a ServiceId, &'a PlanId)>,
 }
 
 impl Target<'_> {
-    /// Waits for what was accepted.
+    /// Waits for the end of an operation that was accepted.
     async fn settle<T>(
         &self,
         action: Action,
@@ -342,7 +342,7 @@ impl Target<'_> {
         }
     }
 
-    /// A refusal that will be the same next time (a 401, a 400) ends the repetition.
+    /// Whether to repeat a removal after this failure: not if the refusal will be the same next time (a 401, a 400).
     fn may_repeat(&self, cause: &OrderFailure) -> bool {
         let passing = matches!(cause, OrderFailure::Request(error) if error.is_passing());
         passing || orphan_mitigation(self.removal(), cause.outcome())
@@ -388,7 +388,7 @@ impl Target<'_> {
 
 /// The pauses between attempts.
 struct Pauses {
-    /// Attempts that remain after the one under way.
+    /// The attempts that remain after the one under way.
     attempts: u32,
     next: Duration,
     longest: Duration,

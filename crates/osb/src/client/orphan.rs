@@ -1,9 +1,9 @@
-//! When a platform has to delete what it asked for (section "Orphan Mitigation").
+//! Orphan mitigation: decides when a platform has to delete what it asked for (section "Orphan Mitigation").
 
 use super::error::ClientError;
 use crate::broker::Action;
 
-/// How a request ended, as far as the table of the specification asks.
+/// The end of a request, as far as the specification's table distinguishes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// There was an answer.
@@ -36,7 +36,7 @@ impl From<&ClientError> for Outcome {
     }
 }
 
-/// Whether the platform should delete what it asked for, and go on until the broker says that it is
+/// Whether the platform should delete what it asked for, and repeat that until the broker says that it is
 /// gone.
 ///
 /// For `deprovision` and `unbind` that means to repeat the request. Updates are never mitigated: that

@@ -1,5 +1,5 @@
-//! Routes that a broker has of its own, beside the specification's: the operator's routes of Manciple
-//! are such. They share the connections, the authentication and the error body.
+//! Requests to routes that a broker has beside the specification's, as the operator's routes of Manciple.
+//! They share the connections, the authentication and the error body.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use super::response::{RawResponse, Response};
 use super::{Client, path};
 
 impl Client {
-    /// Asks a route that answers 200 with JSON. `path` follows the base URL and begins with `/`; pairs
+    /// Sends a request to a route that answers 200 with JSON. `path` follows the base URL and begins with `/`; pairs
     /// without a value are left out of the query.
     ///
     /// # Errors
@@ -35,7 +35,7 @@ impl Client {
         raw.expect(&[200])?.read()
     }
 
-    /// `GET` of something that may be larger than [`super::MAX_RESPONSE_BYTES`]: it is handed over
+    /// Gets a body that may be larger than [`super::MAX_RESPONSE_BYTES`]: it is returned
     /// piece by piece, and the time limit is for each piece.
     ///
     /// # Errors
@@ -59,12 +59,11 @@ pub struct Download {
     timeout: Duration,
 }
 
-/// As much of a refusal as is read.
+/// How many bytes of a refusal are read.
 const REFUSAL_BYTES: usize = 64 * 1024;
 
 impl Download {
-    /// The next piece; `None` at the end, which is known to be the end: a body that was cut short is
-    /// an error.
+    /// The next piece; `None` at the end of the whole body: a body that was cut short is an error.
     ///
     /// # Errors
     /// The connection broke, or nothing came within the time limit.
@@ -99,5 +98,5 @@ impl Download {
     }
 }
 
-/// What an opened answer consists of.
+/// An answer whose body was not read yet: status, headers, body.
 pub(super) type Opened = (u16, HeaderMap, Incoming);

@@ -1,10 +1,10 @@
-//! URLs: a base with an optional prefix, ids as one segment each.
+//! Builds the URLs of requests: a base with an optional prefix, and each id as one segment.
 
 use http::Uri;
 
 use super::error::SettingsError;
 
-/// Where the broker is: scheme, authority and path prefix, without a trailing slash.
+/// The base URL of a broker: scheme, authority and path prefix, without a trailing slash.
 #[derive(Debug, Clone)]
 pub(super) struct BaseUrl {
     text: String,
@@ -64,7 +64,7 @@ pub(crate) fn binding(instance_id: &str, binding: &str, rest: &str) -> String {
     instance(instance_id, &format!("/service_bindings/{}{rest}", segment(binding)))
 }
 
-/// `?a=b&c=d` of the pairs that have a value; empty if none has.
+/// The query `?a=b&c=d` of the pairs that have a value; empty if none has.
 pub(crate) fn query(pairs: &[(&str, Option<&str>)]) -> String {
     let mut text = String::new();
     for (name, value) in pairs {
@@ -78,9 +78,9 @@ pub(crate) fn query(pairs: &[(&str, Option<&str>)]) -> String {
     text
 }
 
-/// Any string as one segment of a path (section "URL Properties").
+/// Encodes any string as one segment of a path (section "URL Properties").
 ///
-/// `.` and `..` are unreserved characters, yet alone they would be taken for "here" and "above".
+/// `.` and `..` are of unreserved characters, yet alone they would be resolved as "here" and "above".
 fn segment(id: &str) -> String {
     if id == "." || id == ".." {
         return id.replace('.', "%2E");

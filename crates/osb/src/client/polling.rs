@@ -1,4 +1,4 @@
-//! Asks after an operation until it has ended or nobody would wait any longer (sections "Polling Last Operation for
+//! Polls an operation until it has ended or a deadline has passed (sections "Polling Last Operation for
 //! Service Instances", "Polling Last Operation for Service Bindings" and "Polling Interval and Duration").
 
 use std::future::Future;
@@ -19,10 +19,10 @@ use crate::model::{
 /// How long platforms poll when a plan does not say: a week.
 const MAXIMUM_POLLING_DURATION: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
-/// What a deadline is cut to: a catalog may name more seconds than a clock can count.
+/// The longest deadline, to which a longer one is cut: a catalog may name more seconds than a clock can count.
 const LONGEST_DEADLINE: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 
-/// How long to go on asking somebody who does not answer at all: longer than a restart takes, and shorter
+/// How long to go on polling a broker that does not answer at all: longer than a restart takes, and shorter
 /// than anybody watches a server that is gone. The specification would go on to the end.
 const SILENCE: Duration = Duration::from_secs(5 * 60);
 
@@ -30,16 +30,17 @@ const SILENCE: Duration = Duration::from_secs(5 * 60);
 /// specification would poll on to the end; someone who waits is better told.
 const PATIENCE: u32 = 5;
 
-/// How to ask after an operation.
+/// How to poll an operation.
 #[derive(Clone)]
 pub struct Polling {
     /// The first pause; each one is half again as long.
     pub first_interval: Duration,
     /// The longest pause. A `Retry-After` of the broker goes before it, and is at least the first pause.
     pub max_interval: Duration,
-    /// When to give up.
+    /// How long to poll before giving up.
     pub deadline: Duration,
-    /// When to give up if there is no answer at all: no connection, or one that broke, or none in time.
+    /// How long to poll before giving up if there is no answer at all: no connection, or one that broke, or none in
+    /// time.
     pub silence: Duration,
     /// Called with every answer.
     pub on_event: Option<OnEvent>,
@@ -48,12 +49,12 @@ pub struct Polling {
 /// Called with every answer while polling.
 pub type OnEvent = Arc<dyn Fn(PollEvent<'_>) + Send + Sync>;
 
-/// What polling has met.
+/// An event of polling.
 #[derive(Debug)]
 pub enum PollEvent<'a> {
-    /// Where the operation stands.
+    /// The broker said how the operation stands.
     State(&'a LastOperation),
-    /// No usable answer; the broker will be asked again.
+    /// There was no usable answer; the broker will be asked again.
     Trouble(&'a ClientError),
 }
 
@@ -101,10 +102,10 @@ impl std::fmt::Debug for Polling {
     }
 }
 
-/// How often to repeat a request that must succeed in the end.
+/// How to repeat a request that must succeed in the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retries {
-    /// How often at most, the first time included.
+    /// The most attempts, the first included.
     pub attempts: u32,
     /// The first pause; each one is twice as long. A `Retry-After` of the broker goes before it.
     pub first_pause: Duration,
@@ -125,34 +126,34 @@ impl Default for Retries {
 /// An operation that is in progress: what a 202 said, and what was asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pending {
-    /// What was asked for: decides what 410 means.
+    /// The action that was asked for: it decides what 410 means.
     pub action: Action,
     /// Hints for the broker; during a change of plan the old plan's id.
     pub query: LastOperationQuery,
 }
 
-/// Why an operation did not end well.
+/// The reason why an operation did not end well.
 #[derive(Debug, thiserror::Error)]
 pub enum WaitError {
-    /// The broker said so.
+    /// The broker said that it failed.
     #[error("the operation failed: {}", .0.description.as_deref().unwrap_or("the broker does not say why"))]
     Failed(LastOperation),
     /// The time to poll ran out.
     #[error("the operation did not end within {after:?}")]
     Deadline {
-        /// How long was polled.
+        /// How long the operation was polled.
         after: Duration,
         /// What the broker said last.
         last: Option<LastOperation>,
     },
-    /// Nobody answers.
+    /// The broker does not answer.
     #[error("for {after:?} the broker has not answered")]
     Silent {
-        /// For how long: [`Polling::silence`], or what there was of it at the deadline.
+        /// How long it has not answered: [`Polling::silence`], or less at the deadline.
         after: Duration,
         /// What the broker said last.
         last: Option<LastOperation>,
-        /// What became of the last request.
+        /// The error of the last request.
         #[source]
         source: ClientError,
     },
@@ -161,7 +162,7 @@ pub enum WaitError {
     Unclear {
         /// What the broker said last that made sense.
         last: Option<LastOperation>,
-        /// Its last answer.
+        /// The error of its last answer.
         #[source]
         source: ClientError,
     },
@@ -221,8 +222,7 @@ where
     }
 }
 
-/// What is known of an operation that is polled: how long to pause before it is asked after again, and whether it is
-/// over, or nobody waits any longer.
+/// The state of polling an operation: it says how long to pause before the next poll, and when to stop.
 pub(crate) struct Watch<'p> {
     action: Action,
     polling: &'p Polling,
@@ -235,7 +235,7 @@ pub(crate) struct Watch<'p> {
 }
 
 impl<'p> Watch<'p> {
-    /// From now on.
+    /// Begins to watch an operation now.
     pub(crate) fn new(action: Action, polling: &'p Polling) -> Self {
         Self {
             action,
@@ -249,13 +249,13 @@ impl<'p> Watch<'p> {
         }
     }
 
-    /// How long to wait before it is asked after again. Once more at the very end: the operation may have ended during
+    /// The pause before the next poll. There is one more poll at the very end: the operation may have ended during
     /// a long pause.
     pub(crate) fn pause(&self) -> Duration {
         self.pause.min(self.end.saturating_duration_since(Instant::now()))
     }
 
-    /// Takes an answer to what was asked then; something if that was the last.
+    /// Takes the answer to a poll; returns the result if that was the last one.
     pub(crate) fn heard(
         &mut self,
         asked: Instant,
@@ -290,7 +290,7 @@ impl<'p> Watch<'p> {
         None
     }
 
-    /// Whether somebody who waits bears that too; how long the broker asks to wait then.
+    /// Takes a poll without a usable answer: returns how long the broker asks to wait, or the error if polling ends.
     fn without_answer(
         &mut self,
         asked: Instant,

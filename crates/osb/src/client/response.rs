@@ -1,5 +1,5 @@
-//! Reads an answer: what the route means by its status, and the body; or why neither means anything (section "Service
-//! Broker Errors").
+//! Reads the answer to a request: its status, as the route defines it, and its body, or the error in it (section
+//! "Service Broker Errors").
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ impl std::fmt::Debug for RawResponse {
 pub struct Response<T> {
     /// The status.
     pub status: u16,
-    /// What was read.
+    /// The body that was read.
     pub body: T,
     /// When the broker wants to be asked again.
     pub retry_after: Option<Duration>,
@@ -64,24 +64,24 @@ impl<T> Response<T> {
     }
 }
 
-/// How a request that changes something was answered.
+/// The successful answer to a request that changes something.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Ordered<T> {
-    /// 201: made by this request.
+    /// 201: the resource was made by this request.
     Created(T),
-    /// 200: done by this request, or as it was already.
+    /// 200: the request was carried out, or the resource is as asked for already.
     Done(T),
-    /// 202: in progress, to be asked after.
+    /// 202: the operation is in progress, to be polled.
     Accepted {
-        /// What to ask with, if the broker names its operations.
+        /// The operation to poll with, if the broker names its operations.
         operation: Option<String>,
-        /// What is known already.
+        /// The body as far as it is known already.
         body: T,
     },
 }
 
 impl RawResponse {
-    /// Sorts the answer by its status, and hands back what the route can mean by it.
+    /// Returns the answer if its status is one that the route defines as a success, or the error.
     ///
     /// Statuses below 400 that the route does not define are malformed: the specification has the
     /// platform take them for a failure.
@@ -99,7 +99,7 @@ impl RawResponse {
         Ok(self.with(body))
     }
 
-    /// Reads how an operation stands.
+    /// Reads the state of an operation.
     pub(crate) fn last_operation(self) -> Result<Response<LastOperation>, ClientError> {
         let mut response: Response<LastOperation> = self.expect(&[200])?.read()?;
         response.body.retry_after = response.retry_after.map(|after| after.as_secs());
@@ -142,8 +142,8 @@ impl RawResponse {
         ClientError::Malformed { status: self.status, why }
     }
 
-    /// What an error's body says. A body that is not the specification's (a proxy's page) says
-    /// nothing, and its status remains.
+    /// Reads the refusal in an error's body. Of a body that is not the specification's (a proxy's page) only the status
+    /// is taken.
     fn refusal(&self) -> Refusal {
         let body = decode::json(&self.body).unwrap_or_default();
         let text = |name: &str| {

@@ -1,5 +1,5 @@
-//! The header by which a broker says when it wants to be asked again (section "Polling Last Operation for Service
-//! Instances"); what it may hold is HTTP's to say.
+//! Reads the header `Retry-After`, by which a broker says when it wants to be asked again (section "Polling Last
+//! Operation for Service Instances"), in the forms that HTTP allows.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use http::header::RETRY_AFTER;
 use jiff::Timestamp;
 use jiff::fmt::rfc2822;
 
-/// `Retry-After`: a number of seconds, or a date (RFC 9110, section 10.2.3). A date that has passed is
-/// no wait at all; anything else is no header at all.
+/// Reads `Retry-After`: a number of seconds, or a date (RFC 9110, section 10.2.3). A date that has passed is
+/// no wait; anything else counts as no header.
 pub(super) fn read(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     if let Ok(seconds) = text.parse::<u64>() {

@@ -1,4 +1,4 @@
-//! A method for each route, with the statuses by which it succeeds; each names its section.
+//! The client's methods, one for each route of the API, with the statuses by which it succeeds.
 
 use bytes::Bytes;
 use http::header::IF_NONE_MATCH;
@@ -15,7 +15,7 @@ use crate::model::{
     ServiceId, UnbindRequest, UpdateRequest,
 };
 
-/// What a route that changes something answers.
+/// The answer of a route that changes something.
 type Answer<T> = Result<Response<Ordered<T>>, ClientError>;
 
 impl Client {
@@ -209,7 +209,7 @@ impl Client {
     }
 }
 
-/// `/last_operation` with what is known of it. The names, a plan's included, are hints only.
+/// The path `/last_operation` with what is known of the operation. The ids, a plan's included, are hints only.
 fn hints(query: &LastOperationQuery) -> String {
     let query = path::query(&[
         ("service_id", query.service_id.as_deref()),

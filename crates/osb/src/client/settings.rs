@@ -1,4 +1,4 @@
-//! What a client has to know before it can ask: where the broker is, in whose name, and whom to trust (sections "API
+//! The settings of a client: where the broker is, in whose name to ask, and whom to trust (sections "API
 //! Version Header" and "Platform to Service Broker Authentication").
 
 use std::time::Duration;
@@ -10,27 +10,27 @@ use ring::rand::SecureRandom as _;
 use super::error::SettingsError;
 use crate::model::{OriginatingIdentity, Sensitive};
 
-/// How a client reaches its broker.
+/// The settings by which a client reaches its broker.
 #[derive(Clone)]
 pub struct ClientSettings {
-    /// `http://` or `https://`; may have a path, which precedes `/v2`.
+    /// The broker's URL: `http://` or `https://`; may have a path, which precedes `/v2`.
     pub base_url: String,
     /// How to authenticate.
     pub auth: Auth,
     /// PEM certificates of the authorities to trust, instead of the system's.
     pub ca_certificates: Option<Vec<u8>>,
-    /// `X-Broker-API-Version`; [`crate::API_VERSION`] at first.
+    /// The value of `X-Broker-API-Version`; by default [`crate::API_VERSION`].
     pub api_version: String,
-    /// In whose name to ask.
+    /// The user in whose name the client asks.
     pub originating_identity: Option<OriginatingIdentity>,
-    /// For one request with its answer; 60 s at first, as platforms have it.
+    /// The time limit for one request with its answer; by default 60 s, as for platforms.
     pub timeout: Duration,
-    /// `User-Agent`.
+    /// The value of `User-Agent`.
     pub user_agent: String,
 }
 
 impl ClientSettings {
-    /// The usual settings for a broker without authentication.
+    /// The default settings for a broker without authentication.
     pub fn new(base_url: impl Into<String>) -> Self {
         Self {
             base_url: base_url.into(),
@@ -58,7 +58,7 @@ impl std::fmt::Debug for ClientSettings {
 /// How a client authenticates (section "Platform to Service Broker Authentication").
 #[derive(Debug, Clone, Default)]
 pub enum Auth {
-    /// Not at all.
+    /// Without authentication.
     #[default]
     None,
     /// With a name and a password.
@@ -94,7 +94,7 @@ impl Auth {
     }
 }
 
-/// A header's value. `what` names it if it cannot be one.
+/// Makes a header's value of a text. `what` names the setting in the error if it cannot be one.
 pub(super) fn header_value(text: &str, what: &'static str) -> Result<HeaderValue, SettingsError> {
     if text.is_empty() {
         return Err(SettingsError::Header(what));
@@ -102,7 +102,7 @@ pub(super) fn header_value(text: &str, what: &'static str) -> Result<HeaderValue
     HeaderValue::from_str(text).map_err(|_| SettingsError::Header(what))
 }
 
-/// `<platform> <base64 of the JSON object>` (section "Originating Identity").
+/// The header's value for an identity: `<platform> <base64 of the JSON object>` (section "Originating Identity").
 pub(super) fn identity_header(
     identity: &OriginatingIdentity,
 ) -> Result<HeaderValue, SettingsError> {

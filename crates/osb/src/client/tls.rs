@@ -10,9 +10,9 @@ use rustls::{ClientConfig, RootCertStore};
 
 use super::error::SettingsError;
 
-/// Whom to trust.
+/// The authorities to trust.
 pub(super) enum Roots<'a> {
-    /// Nobody: for plain HTTP, where reading the system's certificates would be wasted.
+    /// None: for plain HTTP, where reading the system's certificates would be wasted.
     None,
     /// The system's authorities.
     System,

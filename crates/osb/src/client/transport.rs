@@ -1,4 +1,4 @@
-//! One request, one answer: connections, time and size limits.
+//! The transport of a client: sends one request and reads its answer, within limits of time and size.
 
 use std::time::{Duration, Instant};
 
@@ -20,8 +20,8 @@ use super::{REQUEST_IDENTITY_HEADER, tls};
 /// The largest answer that is read, in bytes. Catalogs with large schemas come to a few megabytes.
 pub const MAX_RESPONSE_BYTES: usize = 16 * 1024 * 1024;
 
-/// The longest that connecting may take. Shorter than a request, for it tells what a timeout cannot:
-/// that the broker has received nothing.
+/// The longest that connecting may take. It is shorter than the limit of a request, because its end says what a timeout
+/// of the request cannot: that the broker has received nothing.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(super) struct Transport {
@@ -64,7 +64,7 @@ impl Transport {
         self.timeout
     }
 
-    /// `GET`, without reading the body.
+    /// Sends a `GET`, and returns the answer without reading its body.
     pub(super) async fn open(&self, path: &str, headers: HeaderMap) -> Result<Opened, ClientError> {
         let response = self.request(Method::GET, path, headers, Bytes::new());
         let response = tokio::time::timeout(self.timeout, response).await;

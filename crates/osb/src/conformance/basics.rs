@@ -1,4 +1,4 @@
-//! Items 1 to 10: headers, authentication, bodies, errors.
+//! Checks of items 1 to 10: headers, authentication, bodies, errors.
 
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 
@@ -8,7 +8,7 @@ use super::probe::Probe;
 use super::report::Verdict;
 use crate::client::{API_VERSION_HEADER, ORIGINATING_IDENTITY_HEADER};
 
-/// What can be checked without making anything.
+/// Runs the checks that make nothing.
 pub(super) async fn check(probe: &mut Probe<'_>) {
     check_version(probe).await;
     check_authentication(probe).await;
@@ -84,7 +84,7 @@ async fn check_authentication(probe: &mut Probe<'_>) {
     probe.check(wrong, ask, |answer| answer.expect(&[401])).await;
 }
 
-/// What a broker refuses if it is right, and may act on if it is not.
+/// Runs the checks of malformed requests, on which a broker that does not refuse them may act.
 pub(super) async fn check_bodies(probe: &mut Probe<'_>) {
     let ask = probe.ask(Kind::Provision).raw(b"{");
     probe.check("body-malformed", ask, |answer| answer.expect(&[400])).await;

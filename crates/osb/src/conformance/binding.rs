@@ -1,4 +1,4 @@
-//! Items 36 to 47: bindings of an instance that is there.
+//! Checks of items 36 to 47: bindings of an instance that is there.
 
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ use super::{refusals, removal};
 /// The checks that need a binding, by the beginnings of their names.
 const OURS: [&str; 3] = ["bind", "rotate", "unbind"];
 
-/// Makes bindings and removes them.
+/// Runs the checks of bindings: makes some and removes them.
 pub(super) async fn check(probe: &mut Probe<'_>, instance: &str) {
     let Some(chosen) = probe.chosen.clone() else { return };
     if !chosen.bindable() {
@@ -41,7 +41,7 @@ pub(super) async fn check(probe: &mut Probe<'_>, instance: &str) {
     removal::check_binding(probe, &ask).await;
 }
 
-/// A good request for a new binding.
+/// A valid request for a new binding.
 fn bind(probe: &Probe<'_>, instance: &str) -> Ask {
     let Ask { binding, .. } = probe.ask(Kind::Bind);
     probe.ask_of(Kind::Bind, instance, &binding)
@@ -54,7 +54,7 @@ fn without_app(answer: &Answer) -> Verdict {
     answer.expect_word("RequiresApp")
 }
 
-/// Sees a bind to its end.
+/// Follows a bind to its end.
 async fn bound(probe: &mut Probe<'_>, chosen: &Chosen, first: &Answer) -> bool {
     if first.status == 202 {
         let again = probe.send(first.ask.clone()).await;
@@ -77,7 +77,7 @@ async fn bound(probe: &mut Probe<'_>, chosen: &Chosen, first: &Answer) -> bool {
     there
 }
 
-/// Another bind of the same id.
+/// Checks another bind of the same id.
 async fn check_conflict(probe: &mut Probe<'_>, chosen: &Chosen, ask: &Ask) {
     if chosen.binding_schema() {
         let why = "the plan has a schema, and other parameters may violate it";

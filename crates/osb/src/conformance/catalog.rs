@@ -1,4 +1,4 @@
-//! Items 11 to 18: the catalog.
+//! Checks of items 11 to 18: the catalog.
 
 use std::collections::HashSet;
 
@@ -161,7 +161,7 @@ const RULES: &[(&str, Rule)] = &[
     }),
 ];
 
-/// A service and its plans.
+/// The members of a catalog that have an id: a service and its plans.
 fn identified(service: &Value) -> impl Iterator<Item = &Value> {
     std::iter::once(&service["id"]).chain(list(service, "plans").iter().map(|plan| &plan["id"]))
 }

@@ -1,4 +1,4 @@
-//! Every check. The numbers are those of the project's acceptance list.
+//! The table of all checks of the suite. The numbers are those of the project's acceptance list.
 
 use super::report::Check;
 use super::report::Level::{Must, Recommended, Should};

@@ -1,4 +1,4 @@
-//! What is ordered: a service and a plan of the catalog, as the broker wrote them.
+//! The service and plan under test, as the broker wrote them in its catalog.
 
 use serde_json::Value;
 
@@ -18,7 +18,7 @@ pub(super) struct Chosen {
 }
 
 impl Chosen {
-    /// Chooses from a catalog.
+    /// Chooses the service and plan from a catalog.
     pub(super) fn choose(catalog: &Value, options: &Options) -> Result<Self, String> {
         let services = list(catalog, "services");
         let bindable = |service: &&Value| {

@@ -1,4 +1,4 @@
-//! Items 19 to 35 and 48: an instance's life up to its end.
+//! Checks of items 19 to 35 and 48: an instance's life up to its end.
 
 use http::header::CONTENT_TYPE;
 use serde_json::{Value, json};
@@ -9,10 +9,10 @@ use super::probe::{Probe, Settled, parameters};
 use super::refusals;
 use super::report::Verdict;
 
-/// Why nothing can be seen of an operation in progress.
+/// The reason to skip checks of an operation in progress.
 pub(super) const AT_ONCE: &str = "the broker was done at once";
 
-/// Provisions an instance and keeps it; `None` if there is none to go on with.
+/// Runs the checks of an instance, which is provisioned and kept; `None` if there is none to go on with.
 pub(super) async fn check(probe: &mut Probe<'_>) -> Option<String> {
     let chosen = probe.chosen.clone()?;
     check_refused(probe, &chosen).await;
@@ -30,12 +30,12 @@ pub(super) async fn check(probe: &mut Probe<'_>) -> Option<String> {
     Some(instance)
 }
 
-/// A new instance is 201 or 202; anything else that is not a refusal is at least accepted.
+/// Judges the answer to a provision: 201 or 202.
 fn accepts(answer: &Answer) -> Verdict {
     if answer.is_success() { Verdict::Pass } else { answer.expect(&[201, 202]) }
 }
 
-/// Sees a provision to its end.
+/// Follows a provision to its end.
 async fn provisioned(probe: &mut Probe<'_>, first: &Answer) -> bool {
     if first.status == 202 {
         check_early(probe, first).await;
@@ -68,7 +68,7 @@ async fn provisioned(probe: &mut Probe<'_>, first: &Answer) -> bool {
     true
 }
 
-/// What holds while the instance is being provisioned.
+/// Runs the checks that need an instance that is being provisioned.
 async fn check_early(probe: &mut Probe<'_>, first: &Answer) {
     let again = probe.send(first.ask.clone()).await;
     let verdict = same_operation(first, &again);
@@ -88,7 +88,7 @@ async fn check_early(probe: &mut Probe<'_>, first: &Answer) {
     probe.check("last-operation-hints", ask, |answer| answer.expect(&[200])).await;
 }
 
-/// The same request again is 202 with the same operation.
+/// Judges the answer to a repeated request: 202 with the same operation.
 pub(super) fn same_operation(first: &Answer, again: &Answer) -> Verdict {
     again.expect(&[202]).and(|| {
         let same = first.json["operation"] == again.json["operation"];
@@ -96,12 +96,12 @@ pub(super) fn same_operation(first: &Answer, again: &Answer) -> Verdict {
     })
 }
 
-/// Without `accepts_incomplete`: done at once, or `AsyncRequired`.
+/// Judges the answer to a request without `accepts_incomplete`: done at once, or `AsyncRequired`.
 pub(super) fn at_once(answer: &Answer, done: &[u16]) -> Verdict {
     if done.contains(&answer.status) { Verdict::Pass } else { answer.expect_word("AsyncRequired") }
 }
 
-/// New instances that need more than one look at the request to be refused.
+/// Checks provisions that can only be refused by the catalog or by other requests.
 async fn check_refused(probe: &mut Probe<'_>, chosen: &Chosen) {
     match &chosen.foreign_plan {
         Some(plan) => {
@@ -137,7 +137,7 @@ fn other_maintenance(ask: Ask) -> Ask {
     ask.with("maintenance_info", json!({"version": "99999.0.0"}))
 }
 
-/// What holds once the instance is there.
+/// Runs the checks that need an instance that is there.
 async fn check_again(probe: &mut Probe<'_>, chosen: &Chosen, ask: &Ask) {
     let done = |answer: &Answer| answer.expect(&[200]);
     probe.check("provision-again", ask.clone(), done).await;
@@ -204,7 +204,7 @@ async fn check_updates(probe: &mut Probe<'_>, chosen: &Chosen, instance: &str) {
     check_failed(probe, chosen, instance).await;
 }
 
-/// The instance as it can be fetched.
+/// Checks the `GET` of an instance, and returns its answer.
 async fn fetched(probe: &mut Probe<'_>, chosen: &Chosen, instance: &str) -> Option<Value> {
     if !chosen.service_flag("instances_retrievable") {
         return None;
@@ -259,8 +259,8 @@ async fn check_update(probe: &mut Probe<'_>, chosen: &Chosen, instance: &str) {
     }
 }
 
-/// Changes the plan of an instance of its own, as was asked for, so a broker that refuses it fails: every request names the new one from then on; and removes it, with
-/// whatever is there still.
+/// Checks the change of plan that the options ask for, on an instance of its own; a broker that refuses it fails. Every
+/// request names the new plan from then on. The instance is removed with whatever is there still.
 pub(super) async fn check_plan_change(probe: &mut Probe<'_>) {
     let Some(chosen) = probe.chosen.clone() else { return };
     let Some(plan) = chosen.update_plan.clone() else { return };
@@ -282,7 +282,7 @@ pub(super) async fn check_plan_change(probe: &mut Probe<'_>) {
     probe.clean_up().await;
 }
 
-/// A good request for an update that leaves the plan as it is.
+/// A valid request for an update that leaves the plan as it is.
 fn update_of(probe: &Probe<'_>, instance: &str) -> Ask {
     let (_, plan) = probe.names();
     let options = &probe.options;
@@ -295,7 +295,7 @@ fn update_of(probe: &Probe<'_>, instance: &str) -> Ask {
     }
 }
 
-/// An update of which a part could be applied, and whose context nobody can take.
+/// Checks an update of which a part could be applied, and whose context is invalid.
 async fn check_refused_whole(probe: &mut Probe<'_>, chosen: &Chosen, instance: &str) {
     let options = &probe.options;
     let wanted = options.update_parameters.as_ref().or(options.parameters.as_ref());
@@ -320,7 +320,7 @@ async fn check_failed(probe: &mut Probe<'_>, chosen: &Chosen, instance: &str) {
     }
 }
 
-/// Sends an update that cannot succeed. The instance is what it was before.
+/// Checks that the instance is unchanged after an update that cannot succeed.
 async fn check_unchanged(probe: &mut Probe<'_>, chosen: &Chosen, id: &'static str, ask: Ask) {
     let instance = ask.instance.clone();
     let Some(before) = fetched(probe, chosen, &instance).await else {
@@ -335,7 +335,7 @@ async fn check_unchanged(probe: &mut Probe<'_>, chosen: &Chosen, id: &'static st
     probe.note(id, Verdict::of(after == Some(before), changed));
 }
 
-/// Updates, and looks at what holds meanwhile. Whether it was updated.
+/// Updates the instance, and runs the checks that need an update in progress. Returns whether it was updated.
 async fn update(probe: &mut Probe<'_>, chosen: &Chosen, ask: Ask) -> bool {
     let first = probe.send(ask.clone()).await;
     if first.status == 202 {
@@ -363,7 +363,7 @@ async fn update(probe: &mut Probe<'_>, chosen: &Chosen, ask: Ask) -> bool {
     updated
 }
 
-/// Deletes an instance while it is being provisioned; a Cloud Foundry one, for a change.
+/// Checks the deletion of an instance while it is being provisioned, here with a context of Cloud Foundry.
 pub(super) async fn check_early_end(probe: &mut Probe<'_>) {
     let context = json!({
         "platform": "cloudfoundry", "organization_guid": "conformance",

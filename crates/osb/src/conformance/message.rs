@@ -1,4 +1,4 @@
-//! One request and its answer, as the checks see them.
+//! A request and its answer, as the checks see them.
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ impl Kind {
         }
     }
 
-    /// For people.
+    /// The name of the route for people.
     fn name(self) -> &'static str {
         match self {
             Self::Catalog => "GET catalog",
@@ -63,7 +63,7 @@ impl Kind {
         }
     }
 
-    /// What a request that changes something asks for.
+    /// The action that a request asks for that changes something.
     pub(super) fn action(self) -> Action {
         match self {
             Self::Update => Action::Update,
@@ -91,7 +91,7 @@ pub(super) struct Ask {
     pub(super) query: Vec<(&'static str, String)>,
     pub(super) headers: HeaderMap,
     pub(super) body: Option<Value>,
-    /// Sent instead of the body.
+    /// The bytes to send instead of the body.
     pub(super) raw: Option<&'static [u8]>,
 }
 
@@ -157,17 +157,17 @@ impl Ask {
     }
 }
 
-/// What came back.
+/// The answer to a request.
 #[derive(Debug, Clone)]
 pub(super) struct Answer {
     pub(super) ask: Ask,
-    /// 0 if nothing came.
+    /// The status; 0 if there was no answer.
     pub(super) status: u16,
     pub(super) headers: HeaderMap,
-    /// Null if there is no JSON.
+    /// The body; null if it is no JSON.
     pub(super) json: Value,
     pub(super) elapsed: Duration,
-    /// Why nothing came.
+    /// The reason why there was no answer.
     pub(super) trouble: String,
 }
 
@@ -199,7 +199,7 @@ impl Answer {
         })
     }
 
-    /// A failure: what was seen is not as it should be.
+    /// A failure with what was seen, and why it is wrong.
     pub(super) fn fault(&self, why: &str) -> Verdict {
         Verdict::Fail(format!("{}: {why}", self.seen()))
     }

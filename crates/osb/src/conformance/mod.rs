@@ -1,4 +1,4 @@
-//! Checks any broker against the specification, from outside.
+//! The conformance suite: checks any broker against the specification, from outside.
 //!
 //! ```text
 //! catalog ──▶ requests that must be refused ──▶ one instance's life ──▶ its bindings' ──▶ their end
@@ -51,7 +51,7 @@ use crate::model::{Object, Sensitive};
 pub use checks::CHECKS;
 pub use report::{Check, CheckResult, Level, Report, Verdict};
 
-/// What to check, and with what.
+/// The options of a run of the suite.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     /// The service, by id or name; at first the first one that has a bindable plan.
@@ -72,7 +72,7 @@ pub struct Options {
     pub binding_parameters: Option<Sensitive<Object>>,
     /// Whether instances and bindings may be made. Without, only reading requests are sent.
     pub allow_mutation: bool,
-    /// How to ask after operations.
+    /// How to poll operations.
     pub polling: Polling,
 }
 

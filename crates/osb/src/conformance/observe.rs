@@ -1,4 +1,4 @@
-//! What holds of every answer, looked at on the way.
+//! Observes every answer on the way, for the checks of what holds of all answers.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::message::{Answer, Kind};
 use super::report::Verdict;
 use crate::client::REQUEST_IDENTITY_HEADER;
 
-/// Looks at an answer; `None` if it is none that the check is about.
+/// An observer of answers; `None` if the check is not about such an answer.
 type Observer = fn(&Answer, Option<&Chosen>) -> Option<Verdict>;
 
 const OBSERVERS: &[(&str, Observer)] = &[
@@ -46,7 +46,7 @@ pub(super) fn look(answer: &Answer, chosen: Option<&Chosen>) -> Vec<(&'static st
     OBSERVERS.iter().filter_map(|(id, observer)| Some((*id, observer(answer, chosen)?))).collect()
 }
 
-/// Passes, or says what is wrong with the answer.
+/// The verdict on an answer: a pass, or the fault.
 fn judge(answer: &Answer, fault: Option<&str>) -> Verdict {
     fault.map_or(Verdict::Pass, |fault| answer.fault(fault))
 }
@@ -241,7 +241,7 @@ fn expiry(answer: &Answer, metadata: &Value) -> Option<Verdict> {
     Some(judge(answer, fault))
 }
 
-/// `yyyy-mm-ddThh:mm:ss.sZ`, where the last `s` stands for one or more digits.
+/// Parses a time of the form `yyyy-mm-ddThh:mm:ss.sZ`, where the last `s` stands for one or more digits.
 fn time(value: &Value) -> Option<jiff::Timestamp> {
     let text = value.as_str()?;
     let fraction = text.strip_suffix('Z')?.get(19..)?.strip_prefix('.')?;

@@ -1,4 +1,4 @@
-//! Asks the broker, notes verdicts, and remembers what has to be deleted.
+//! The probe: sends requests to the broker, notes verdicts, and remembers what has to be deleted.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,19 +22,20 @@ use crate::client::{
 };
 use crate::model::{BindingId, DeprovisionRequest, InstanceId, Object, Sensitive, UnbindRequest};
 
-/// So long a broker may be busy with what is to be removed, before that is left to somebody else.
+/// How long a broker may be busy with something that has to be removed before the suite leaves it and reports it.
 const BUSY: Duration = Duration::from_secs(120);
 
 /// How an operation ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Settled {
-    /// Well. For a deletion, 410 is as good.
+    /// The operation ended well. For a deletion, 410 is as good.
     Well,
-    /// Not well, or nobody knows.
+    /// The operation failed, or its end is not known.
     Badly(String),
 }
 
-/// Whether a run of the suite is to end, and whether a request is under way, whose answer has to be waited for.
+/// The flags of a run of the suite: whether it has to end, and whether a request is under way, whose answer has to be
+/// waited for.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Turn(Arc<Flags>);
 
@@ -63,11 +64,11 @@ pub(super) struct Probe<'a> {
     pub(super) client: &'a Client,
     pub(super) options: Options,
     pub(super) chosen: Option<Chosen>,
-    /// Why the checks that come next cannot be made.
+    /// The reason why the checks that come next cannot be made.
     pub(super) reason: String,
     turn: Turn,
     blocked: Option<String>,
-    /// Nobody answers any more.
+    /// Whether the broker does not answer any more.
     is_silent: bool,
     verdicts: HashMap<&'static str, Verdict>,
     made: Vec<(String, String)>,
@@ -94,13 +95,13 @@ impl<'a> Probe<'a> {
         self.turn.clone()
     }
 
-    /// A request as it should be, of the service and plan under test, for a new id.
+    /// A valid request, of the service and plan under test, for a new id.
     pub(super) fn ask(&self, kind: Kind) -> Ask {
         let instance = format!("conformance-{}", random_uuid());
         self.ask_of(kind, &instance, &format!("conformance-{}", random_uuid()))
     }
 
-    /// A request as it should be, for these ids.
+    /// A valid request for these ids.
     pub(super) fn ask_of(&self, kind: Kind, instance: &str, binding: &str) -> Ask {
         let incomplete = ("accepts_incomplete", "true".to_owned());
         let names = self.names();
@@ -158,7 +159,7 @@ impl<'a> Probe<'a> {
         self.exchange(ask).await.0
     }
 
-    /// What came, as the checks see it and as it was.
+    /// Sends a request, and returns the answer as the checks see it and as it came.
     async fn exchange(&mut self, ask: Ask) -> (Answer, Result<RawResponse, ClientError>) {
         let body = match (&ask.raw, &ask.body) {
             (Some(raw), _) => Bytes::from_static(raw),
@@ -191,7 +192,7 @@ impl<'a> Probe<'a> {
         (answer, sent)
     }
 
-    /// Sends, and notes the verdict.
+    /// Sends a request, and notes the verdict on its answer.
     pub(super) async fn check(
         &mut self,
         id: &'static str,
@@ -216,7 +217,7 @@ impl<'a> Probe<'a> {
         self.note(id, Verdict::Skip(why.to_owned()));
     }
 
-    /// Notes that the checks whose names begin so cannot be made, but for those that were.
+    /// Notes that the checks whose names have one of these beginnings cannot be made, but for those that were made.
     pub(super) fn skip_all(&mut self, beginnings: &[&str], why: &str) {
         for check in CHECKS {
             if beginnings.iter().any(|beginning| check.id.starts_with(beginning)) {
@@ -247,7 +248,7 @@ impl<'a> Probe<'a> {
         self.poll(accepted).await.json["state"] == "in progress"
     }
 
-    /// Asks once after what a 202 has accepted.
+    /// Polls once the operation that a 202 has accepted.
     pub(super) async fn poll(&mut self, accepted: &Answer) -> Answer {
         self.send(self.ask_after(accepted)).await
     }
@@ -263,8 +264,8 @@ impl<'a> Probe<'a> {
         ask
     }
 
-    /// Follows what was accepted to its end; anything but a 202 has ended already. Where nobody answers any more, the
-    /// suite ends.
+    /// Follows an accepted operation to its end; anything but a 202 has ended already. If the broker does not answer
+    /// any more, the suite ends.
     pub(super) async fn settle(&mut self, accepted: &Answer) -> Settled {
         if accepted.status != 202 {
             return Settled::Well;
@@ -296,7 +297,7 @@ impl<'a> Probe<'a> {
         }
     }
 
-    /// Ends the suite: nobody answers any more.
+    /// Ends the suite because the broker does not answer any more.
     async fn give_up(&mut self, why: &str) -> String {
         self.is_silent = true;
         self.block(why);
@@ -305,7 +306,7 @@ impl<'a> Probe<'a> {
         std::future::pending().await
     }
 
-    /// Notes that it has ended early. What comes now is not to be stopped.
+    /// Notes that the suite has ended early. The clean-up that follows cannot be stopped.
     pub(super) fn stopped(&mut self) {
         self.turn = Turn::default();
         if !self.is_silent {
@@ -313,7 +314,8 @@ impl<'a> Probe<'a> {
         }
     }
 
-    /// Notes what a request may make before it is sent: whoever stops in between removes it. Whether that is new.
+    /// Notes what a request may make before it is sent, so that it is removed even if the suite is stopped in between.
+    /// Returns whether it is new.
     fn expect(&mut self, ask: &Ask) -> bool {
         let made = made_by(ask);
         let is_new = matches!(ask.kind, Kind::Provision | Kind::Bind) && !self.made.contains(&made);
@@ -323,7 +325,7 @@ impl<'a> Probe<'a> {
         is_new
     }
 
-    /// Whatever was not refused may have been made.
+    /// Notes what an answer says of the things made: whatever was not refused may have been made.
     fn remember(&mut self, answer: &Answer, is_new: bool) {
         match (answer.ask.kind, answer.status) {
             (Kind::Provision | Kind::Bind, 0 | 200..300 | 500..) => {}
@@ -349,7 +351,8 @@ impl<'a> Probe<'a> {
         self.remove_all(|_| true).await;
     }
 
-    /// One after the other, so that whoever stops in between knows what is left.
+    /// Removes the matching things one after the other, so that it is known what is left if the suite is stopped in
+    /// between.
     async fn remove_all(&mut self, is_such: impl Fn(&str) -> bool) {
         let pause = self.options.polling.first_interval;
         // Of whoever is silent it is asked once more, in case that was all.

@@ -1,11 +1,11 @@
-//! Requests that must be refused, whatever a broker can do: each is a good request with one fault.
+//! Requests that must be refused, whatever a broker can do: each is a valid request with one fault.
 
 use serde_json::{Value, json};
 
 use super::message::{Ask, Kind};
 use super::probe::{Probe, Settled};
 
-/// Good requests, spoilt.
+/// A valid request with a fault, and the check that it is refused.
 pub(super) struct Refusal {
     id: &'static str,
     kind: Kind,
@@ -20,7 +20,7 @@ fn nowhere() -> Value {
     json!("conformance-not-in-the-catalog")
 }
 
-/// Of provisioning.
+/// The refusals of provisioning.
 pub(super) const PROVISION: &[Refusal] = &[
     refusal(
         "provision-members",
@@ -52,7 +52,7 @@ pub(super) const PROVISION: &[Refusal] = &[
     refusal("provision-unknown-plan", Kind::Provision, &[|ask| ask.with("plan_id", nowhere())]),
 ];
 
-/// Of updating an instance that is there.
+/// The refusals of updating an instance that is there.
 pub(super) const UPDATE: &[Refusal] = &[
     refusal(
         "update-members",
@@ -63,7 +63,7 @@ pub(super) const UPDATE: &[Refusal] = &[
     refusal("update-unknown-plan", Kind::Update, &[|ask| ask.with("plan_id", nowhere())]),
 ];
 
-/// Of binding an instance that is there.
+/// The refusals of binding an instance that is there.
 pub(super) const BIND: &[Refusal] = &[refusal(
     "bind-members",
     Kind::Bind,
@@ -78,10 +78,10 @@ pub(super) const BIND: &[Refusal] = &[refusal(
 const WITHOUT_NAMES: &[fn(Ask) -> Ask] =
     &[|ask| ask.without("service_id"), |ask| ask.without("plan_id")];
 
-/// Of removing a binding that is there.
+/// The refusals of removing a binding that is there.
 pub(super) const UNBIND: &[Refusal] = &[refusal("unbind-members", Kind::Unbind, WITHOUT_NAMES)];
 
-/// Of removing an instance that is there.
+/// The refusals of removing an instance that is there.
 pub(super) const DEPROVISION: &[Refusal] =
     &[refusal("deprovision-members", Kind::Deprovision, WITHOUT_NAMES)];
 
@@ -95,8 +95,8 @@ pub(super) async fn check(probe: &mut Probe<'_>, table: &[Refusal]) {
     }
 }
 
-/// Checks requests for an instance, and a binding if one is named. Answers whether the broker accepted
-/// one that it should have refused.
+/// Checks requests for an instance, and a binding if one is named. Returns whether the broker accepted
+/// a request that it should have refused.
 pub(super) async fn check_of(
     probe: &mut Probe<'_>,
     table: &[Refusal],

@@ -1,4 +1,4 @@
-//! Items 28, 47 and 49: how bindings and instances end.
+//! Checks of items 28, 47 and 49: how bindings and instances are removed.
 
 use super::instance::{AT_ONCE, at_once, same_operation};
 use super::message::{Answer, Ask, Kind};
@@ -6,7 +6,7 @@ use super::probe::{Probe, Settled};
 use super::refusals::{self, Refusal};
 use super::report::Verdict;
 
-/// What is removed, and the names of the checks on the way.
+/// A removal, with the names of the checks on the way.
 struct Removal {
     kind: Kind,
     refusals: &'static [Refusal],
@@ -48,7 +48,7 @@ pub(super) async fn check(probe: &mut Probe<'_>, instance: &str) {
     remove(probe, &DEPROVISION, instance, "").await;
 }
 
-/// Removes a new instance that is bound: refused, or its binding ends with it.
+/// Checks the removal of a new instance that is bound: it is refused, or its binding ends with it.
 pub(super) async fn check_bound(probe: &mut Probe<'_>) {
     let id = "deprovision-bound";
     if probe.chosen.as_ref().is_none_or(|chosen| !chosen.bindable()) {
@@ -87,8 +87,8 @@ fn left(answer: &Answer, status: u16, otherwise: &str) -> Verdict {
     if answer.status == status { Verdict::Pass } else { answer.fault(otherwise) }
 }
 
-/// Removes what is not there, of a plan that is not in the catalog: as a platform does when the plan
-/// has been taken out of it meanwhile.
+/// Checks the removal of something that is not there, of a plan that is not in the catalog: as a platform asks for when
+/// the plan has been taken out of it meanwhile.
 pub(super) async fn check_unlisted(probe: &mut Probe<'_>) {
     let kinds =
         [(Kind::Deprovision, "deprovision-unlisted-plan"), (Kind::Unbind, "unbind-unlisted-plan")];

@@ -1,4 +1,4 @@
-//! What came of the checks, for people to read and for programs to judge by: a broker conforms at a level or does not.
+//! The report of the suite, for people and for programs: it says whether a broker conforms at a level.
 
 use std::fmt;
 
@@ -23,7 +23,7 @@ impl fmt::Display for Level {
     }
 }
 
-/// One thing that is checked.
+/// A check of the suite.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Check {
     /// Its name; never changes.
@@ -32,23 +32,23 @@ pub struct Check {
     pub item: u8,
     /// How strongly it is asked for.
     pub level: Level,
-    /// What is asked for.
+    /// The rule that is checked.
     pub words: &'static str,
 }
 
-/// How a check ended.
+/// The verdict of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// As it should be.
+    /// The broker keeps the rule.
     Pass,
-    /// Not as it should be: what was seen, and what was expected.
+    /// The broker breaks the rule: what was seen, and what was expected.
     Fail(String),
-    /// Could not be checked, and why.
+    /// The check could not be made, for this reason.
     Skip(String),
 }
 
 impl Verdict {
-    /// A failure, unless `holds`.
+    /// The verdict of a condition: a failure, unless it `holds`.
     pub(super) fn of(holds: bool, otherwise: impl FnOnce() -> String) -> Self {
         if holds { Self::Pass } else { Self::Fail(otherwise()) }
     }
@@ -72,17 +72,17 @@ pub struct CheckResult {
     pub verdict: Verdict,
 }
 
-/// How every check ended, in the order of the acceptance list.
+/// The results of all checks, in the order of the acceptance list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
     /// Every check, skipped ones included.
     pub results: Vec<CheckResult>,
-    /// What kept most of the suite from running: no catalog, no such plan, no instance.
+    /// The reason why most of the suite could not run: no catalog, no such plan, no instance.
     pub blocked: Option<String>,
-    /// Whether that was a broker that answered nothing any more for as long as
-    /// [`Polling::silence`](crate::client::Polling::silence), or at the deadline.
+    /// Whether the suite was blocked because the broker did not answer any more for as long as
+    /// [`Polling::silence`](crate::client::Polling::silence), or until the deadline.
     pub is_silent: bool,
-    /// What the suite has made and could not delete.
+    /// The instances and bindings that the suite has made and could not delete.
     pub leftovers: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! The command line. Every flag may come with every subcommand, for so the seed asks.
+//! Parses the command line of `/bin/broker`. Every flag may come with every subcommand, as the seed asks.
 
 use std::ffi::OsString;
 
@@ -96,7 +96,7 @@ fn parse_subcommand(name: &str) -> Result<Subcommand, String> {
     }
 }
 
-/// A flag without a value (`--binding-id=`) is one that does not matter here.
+/// Reads the id of a flag. A flag with an empty value (`--binding-id=`) counts as absent.
 fn id<T>(
     (name, value): (&str, Option<String>),
     new: impl Fn(String) -> Result<T, IdError>,

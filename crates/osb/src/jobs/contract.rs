@@ -17,11 +17,11 @@ use crate::broker::{Action, Failure, FailureKind, Output, Standing};
 /// Where the executable is in its image.
 pub const EXECUTABLE: &str = "/bin/broker";
 
-/// The subcommand that prints the catalog. Those that work are [`Action::as_str`].
+/// The subcommand that prints the catalog. Those for the actions are [`Action::as_str`].
 pub const CATALOG: &str = "catalog";
 
-/// The subcommand that asks after work that goes on elsewhere; with [`flag::OPERATION`]. Needs
-/// [`Capability::LastOperation`] and [`Capability::RequestFile`], whose `action` is that of the work.
+/// The subcommand that asks how external work stands; with [`flag::OPERATION`]. Needs
+/// [`Capability::LastOperation`] and [`Capability::RequestFile`]; the request's `action` is that of the work.
 pub const LAST_OPERATION: &str = "last-operation";
 
 /// The catalog's top-level key that declares the extension; it is not served to platforms.
@@ -63,18 +63,18 @@ pub mod variable {
     pub const DEADLINE: &str = "OSB_DEADLINE";
     /// File: the state that earlier operations on the instance left, as JSON; absent or empty if none.
     pub const STATE_FILE: &str = "OSB_STATE_FILE";
-    /// File: where to leave the state for later operations, however the run ends. Not written, or no JSON when the
-    /// run fails: the state stays as it is.
+    /// File: where to leave the state for later operations, however the run ends. If it is not written, or is no JSON
+    /// when the run fails, the state stays as it is.
     pub const STATE_OUT_FILE: &str = "OSB_STATE_OUT_FILE";
     /// File: where to say how far the work is, as [`super::ProgressReport`]; replaced atomically.
     pub const PROGRESS_FILE: &str = "OSB_PROGRESS_FILE";
 
     /// Directory: the configuration, a file for each key; not set without one.
     pub const CONFIG_DIR: &str = "OSB_CONFIG_DIR";
-    /// Directory: the secret part of it.
+    /// Directory: the secret part of the configuration, a file for each key.
     pub const SECRET_DIR: &str = "OSB_SECRET_DIR";
 
-    /// All of them: a platform lets no configuration of its user shadow one.
+    /// All variables of the contract: a platform lets no configuration of its user shadow one.
     pub const ALL: [&str; 9] = [
         REQUEST_FILE,
         OPERATION_ID,
@@ -96,7 +96,7 @@ pub mod exit {
     pub const FAILED: u8 = 1;
     /// The broker does not do this at all.
     pub const UNSUPPORTED: u8 = 8;
-    /// It was there already, exactly as asked for: a success.
+    /// The resource was there already, exactly as asked for: a success.
     pub const EXISTS: u8 = 10;
     /// The id is taken by something else.
     pub const CONFLICT: u8 = 11;
@@ -104,7 +104,7 @@ pub mod exit {
     pub const GONE: u8 = 12;
     /// The request asks for something impossible.
     pub const INVALID: u8 = 13;
-    /// Something else is being done to it.
+    /// Something else is being done to the instance or binding.
     pub const BUSY: u8 = 14;
     /// The broker does not make this change.
     pub const UNSUPPORTED_CHANGE: u8 = 15;
@@ -112,7 +112,7 @@ pub mod exit {
     pub const RETRY: u8 = 75;
 }
 
-/// What an exit code of version 2 means; `None` if it is a success.
+/// The meaning of an exit code of version 2; `None` if it is a success.
 pub fn failure_kind(exit_code: i32) -> Option<FailureKind> {
     let Ok(code) = u8::try_from(exit_code) else { return Some(FailureKind::Failed) };
     match code {
@@ -140,7 +140,7 @@ pub fn exit_code(kind: FailureKind) -> u8 {
     }
 }
 
-/// What a broker may declare of version 2.
+/// The extensions of version 2 that a broker may declare.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Capability {
@@ -154,7 +154,7 @@ pub enum Capability {
     State,
     /// Prints an [`ErrorReport`] on stdout when it fails.
     StructuredErrors,
-    /// Means by its exit codes what [`failure_kind`] says.
+    /// Exits with the codes of [`exit`], which mean what [`failure_kind`] says.
     ExitCodes,
     /// May answer `{"async": true, "operation": …}` and has the subcommand [`LAST_OPERATION`].
     LastOperation,
@@ -178,18 +178,18 @@ impl Capability {
 pub struct Extension {
     /// [`VERSION`], or later: later versions only add.
     pub version: u32,
-    /// What of it the broker does.
+    /// The extensions that the broker has.
     pub capabilities: Vec<Capability>,
 }
 
 impl Extension {
-    /// What [`crate::jobs::main`] declares: everything.
+    /// The declaration of [`crate::jobs::main`]: everything.
     pub fn ours() -> Self {
         Self { version: VERSION, capabilities: Capability::ALL.to_vec() }
     }
 }
 
-/// What [`variable::PROGRESS_FILE`] holds.
+/// The content of [`variable::PROGRESS_FILE`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProgressReport {
     /// For people, without secrets.
@@ -199,7 +199,7 @@ pub struct ProgressReport {
     pub percent: Option<u8>,
 }
 
-/// What a failing broker prints on stdout; every member is optional.
+/// The report that a failing broker prints on stdout; every member is optional.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct ErrorReport {
     /// One camel-case word.
@@ -240,8 +240,8 @@ impl From<&Failure> for ErrorReport {
     }
 }
 
-/// What is printed for work that was done: the response of the specification, without the state, which
-/// has its file; or `{"async": true, "operation": …}` for work that goes on elsewhere.
+/// The document to print for work that was done: the response of the specification, without the state, which
+/// has its file; or `{"async": true, "operation": …}` for external work.
 pub fn output_document(action: Action, output: &Output) -> Value {
     let mut document = match action {
         Action::Provision | Action::Update => {
@@ -266,7 +266,7 @@ pub fn output_document(action: Action, output: &Output) -> Value {
     document
 }
 
-/// What is printed for [`LAST_OPERATION`].
+/// The document to print for [`LAST_OPERATION`].
 pub fn standing_document(action: Action, standing: &Standing) -> Value {
     match standing {
         Standing::InProgress { description, retry_after } => {

@@ -19,12 +19,12 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
-use crate::broker::{Action, Broker, Failure, Output, Standing, Work};
+use crate::broker::{Action, Broker, Failure, Output, Standing, Work, perform};
 use arguments::{Arguments, Subcommand};
 use contract::{ErrorReport, Extension, exit};
 use environment::Environment;
 
-/// Does what the process was started for. The whole `main` of a broker:
+/// Runs the subcommand for which the process was started. The whole `main` of a broker:
 ///
 /// ```no_run
 /// # use osb::{Broker, Catalog, Failure, Output, Work};
@@ -48,8 +48,8 @@ pub async fn main<B: Broker>(broker: B) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// [`main`], with the process taken apart: the arguments after the program's name, the environment,
-/// and both outputs. Answers the exit code.
+/// Does as [`main`] with given parts of the process: the arguments after the program's name, the environment,
+/// and both outputs. Returns the exit code.
 pub async fn run<B: Broker>(
     broker: &B,
     arguments: impl IntoIterator<Item = OsString>,
@@ -90,7 +90,7 @@ pub async fn run<B: Broker>(
     }
 }
 
-/// What the process was started for.
+/// The job for which the process was started.
 enum Job {
     Help,
     Catalog,
@@ -151,16 +151,6 @@ async fn work<B: Broker>(
         keep_state(output, &environment, stderr)?;
     }
     Ok(contract::standing_document(action, &standing))
-}
-
-async fn perform<B: Broker>(broker: &B, work: Work) -> Result<Output, Failure> {
-    match work.action {
-        Action::Provision => broker.provision(work).await,
-        Action::Update => broker.update(work).await,
-        Action::Bind => broker.bind(work).await,
-        Action::Unbind => broker.unbind(work).await,
-        Action::Deprovision => broker.deprovision(work).await,
-    }
 }
 
 fn document(action: Action, output: &Output, environment: &Environment) -> Result<Value, Failure> {

@@ -16,24 +16,25 @@ pub struct BindRequest {
     /// Required, but for a rotation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan_id: Option<PlanId>,
-    /// Where the platform orders from.
+    /// The context in which the platform orders.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<Sensitive<Object>>,
     /// Deprecated in favour of `bind_resource.app_guid`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub app_guid: Option<String>,
-    /// What is bound.
+    /// The application or other resource that is bound.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bind_resource: Option<BindResource>,
     /// The user's choices, valid by the plan's schema.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parameters: Option<Sensitive<Object>>,
-    /// The binding whose successor this is.
+    /// The binding that this one replaces in a rotation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub predecessor_binding_id: Option<BindingId>,
 }
 
-/// What is bound (section "Bind Resource Object"); platforms add members of their own.
+/// The application or other resource that is bound (section "Bind Resource Object"); platforms add members of their
+/// own.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct BindResource {
     /// The application.
@@ -47,7 +48,7 @@ pub struct BindResource {
     pub other: Object,
 }
 
-/// `DELETE` of a binding (section "Unbinding"): its query.
+/// The query of the `DELETE` of a binding (section "Unbinding").
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnbindRequest {
     /// The binding's service; may have left the catalog.
@@ -56,25 +57,25 @@ pub struct UnbindRequest {
     pub plan_id: PlanId,
 }
 
-/// What a binding gives: the body of 200 and 201. Never part of a 202.
+/// The content of a binding: the body of 200 and 201. Never part of a 202.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct BindingBody {
-    /// Expiry and renewal.
+    /// The times of expiry and renewal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<BindingMetadata>,
-    /// How to reach the service.
+    /// The credentials with which the service is reached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credentials: Option<Sensitive<Object>>,
-    /// Where to send logs; needs `syslog_drain`.
+    /// The URL to which logs are sent; needs `syslog_drain`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub syslog_drain_url: Option<Sensitive<String>>,
-    /// Where to send requests; needs `route_forwarding`.
+    /// The URL to which requests are sent; needs `route_forwarding`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub route_service_url: Option<Sensitive<String>>,
-    /// What to mount; needs `volume_mount`.
+    /// The volumes to mount; needs `volume_mount`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume_mounts: Option<Vec<VolumeMount>>,
-    /// What the application will connect to.
+    /// The endpoints to which the application connects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoints: Option<Vec<Endpoint>>,
 }
@@ -85,7 +86,7 @@ pub struct BindingMetadata {
     /// When the binding stops to work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<String>,
-    /// When a successor should have been asked for.
+    /// The time by which the binding should be rotated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub renew_before: Option<String>,
 }
@@ -118,9 +119,9 @@ pub enum VolumeMode {
 /// The device of a volume mount.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Device {
-    /// Which volume.
+    /// The id of the volume.
     pub volume_id: String,
-    /// For the driver.
+    /// The configuration for the driver.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mount_config: Option<Sensitive<Object>>,
 }
@@ -130,9 +131,9 @@ pub struct Device {
 pub struct Endpoint {
     /// A host name, an address or a range.
     pub host: String,
-    /// Non-empty strings, `"443"` or `"9000-9010"`.
+    /// The ports, as non-empty strings, `"443"` or `"9000-9010"`.
     pub ports: Vec<String>,
-    /// Absent: `tcp`.
+    /// The protocol. Absent: `tcp`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protocol: Option<Protocol>,
 }
@@ -149,13 +150,13 @@ pub enum Protocol {
     All,
 }
 
-/// `GET` of a binding (section "Fetching a Service Binding").
+/// The answer to `GET` of a binding (section "Fetching a Service Binding").
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct BindingView {
-    /// What the binding gives.
+    /// The content of the binding.
     #[serde(flatten)]
     pub body: BindingBody,
-    /// Its parameters.
+    /// The parameters of the binding.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parameters: Option<Sensitive<Object>>,
 }

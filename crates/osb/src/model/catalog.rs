@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::{Object, PlanId, ServiceId};
 
-/// What a broker offers: the body of `GET /v2/catalog` (section "Catalog Management").
+/// The catalog of a broker: the body of `GET /v2/catalog` (section "Catalog Management").
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Catalog {
     /// The service offerings; may be empty.
@@ -15,15 +15,15 @@ pub struct Catalog {
 /// A service offering.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Service {
-    /// Globally unique, never changed.
+    /// The id of the service: globally unique, never changed.
     pub id: ServiceId,
-    /// Unique within the catalog, compared case-sensitively.
+    /// The name of the service: unique within the catalog, compared case-sensitively.
     pub name: String,
     /// Non-empty.
     pub description: String,
     /// Whether instances can be bound; a plan may override it.
     pub bindable: bool,
-    /// At least one.
+    /// The plans; at least one.
     pub plans: Vec<Plan>,
     /// Words for searching.
     #[serde(default, deserialize_with = "unless_null", skip_serializing_if = "Vec::is_empty")]
@@ -43,7 +43,7 @@ pub struct Service {
     /// For people; open-ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Object>,
-    /// For single sign-on of a dashboard.
+    /// The OAuth client for single sign-on of a dashboard.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dashboard_client: Option<DashboardClient>,
     /// Whether the plan of an instance may be changed; a plan may override it.
@@ -57,16 +57,16 @@ pub struct Service {
 /// A plan of a service offering.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
-    /// Globally unique, never changed.
+    /// The id of the plan: globally unique, never changed.
     pub id: PlanId,
-    /// Unique within the service.
+    /// The name of the plan: unique within the service.
     pub name: String,
     /// Non-empty.
     pub description: String,
     /// For people; open-ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Object>,
-    /// Absent: `true`.
+    /// Whether the plan costs nothing. Absent: `true`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub free: Option<bool>,
     /// Overrides the service's `bindable`.
@@ -105,7 +105,7 @@ pub enum Permission {
 }
 
 impl Permission {
-    /// All of them.
+    /// All permissions.
     pub const ALL: [Self; 3] = [Self::SyslogDrain, Self::RouteForwarding, Self::VolumeMount];
 }
 
@@ -116,7 +116,7 @@ pub struct DashboardClient {
     pub id: String,
     /// The OAuth client's secret. The specification sends it in the catalog.
     pub secret: super::Sensitive<String>,
-    /// Where the login returns to.
+    /// The URI to which the login returns.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub redirect_uri: Option<String>,
 }
@@ -134,10 +134,10 @@ pub struct MaintenanceInfo {
 /// JSON Schemas of a plan.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Schemas {
-    /// Of instances.
+    /// The schemas of instances.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service_instance: Option<SchemaGroup>,
-    /// Of bindings; only `create`.
+    /// The schemas of bindings; only `create`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service_binding: Option<SchemaGroup>,
 }
@@ -145,10 +145,10 @@ pub struct Schemas {
 /// The schemas of one kind of resource.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct SchemaGroup {
-    /// Of its creation.
+    /// The schema of the parameters for its creation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub create: Option<ParametersSchema>,
-    /// Of its update.
+    /// The schema of the parameters for its update.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub update: Option<ParametersSchema>,
 }
@@ -161,7 +161,7 @@ pub struct ParametersSchema {
     pub parameters: Option<Value>,
 }
 
-/// `null` counts as absent for every optional member: Go prints empty lists and pointers like that.
+/// Reads an optional member, for which `null` counts as absent: Go prints empty lists and pointers like that.
 /// `Option` reads it so by itself.
 fn unless_null<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where

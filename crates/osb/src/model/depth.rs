@@ -1,4 +1,4 @@
-//! How deep JSON may be nested, of which the specification says nothing: what is nested deeper cannot be kept.
+//! The depth to which JSON may be nested. The specification sets no limit, but what is nested deeper cannot be kept.
 
 use serde_json::Value;
 

@@ -9,15 +9,15 @@ use super::{MaintenanceInfo, Object, PlanId, Sensitive, ServiceId};
 /// `PUT /v2/service_instances/:instance_id` (section "Provisioning").
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ProvisionRequest {
-    /// From the catalog.
+    /// A service of the catalog.
     pub service_id: ServiceId,
-    /// From the catalog, of that service.
+    /// A plan of that service in the catalog.
     pub plan_id: PlanId,
-    /// Non-empty; deprecated by the specification in favour of the context, yet required.
+    /// The organization: non-empty; deprecated by the specification in favour of the context, yet required.
     pub organization_guid: String,
-    /// Non-empty; as above.
+    /// The space: non-empty; deprecated in the same way, yet required.
     pub space_guid: String,
-    /// Where the platform orders from: see the profile document.
+    /// The context in which the platform orders: see the profile document.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<Sensitive<Object>>,
     /// The user's choices, valid by the plan's schema.
@@ -44,7 +44,7 @@ pub struct UpdateRequest {
     /// The new context; alone, it needs `allow_context_updates`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<Sensitive<Object>>,
-    /// What the platform believes the instance to be. Informational.
+    /// The values of the instance as the platform believes them to be. Informational.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous_values: Option<PreviousValues>,
     /// The version to bring the instance to.

@@ -1,4 +1,4 @@
-//! Who asks: HTTP Basic, bearer tokens, or what an embedding program knows better.
+//! Authentication of requests: by HTTP Basic, by bearer tokens, or by the embedding program.
 //!
 //! Secrets are kept and compared only as SHA-256 digests: of one length, in constant time, so that
 //! neither a core dump nor the time of an answer tells them.
@@ -16,10 +16,10 @@ use subtle::ConstantTimeEq;
 
 use crate::error::{Error, ErrorKind};
 
-/// Somebody who is known.
+/// A sender of requests who is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Principal {
-    /// For logs; the user's name, or the name given to a token.
+    /// The name for logs: the user's, or the one given to a token.
     pub name: Arc<str>,
     /// What the principal may do, in the words of the embedding program.
     pub role: Arc<str>,
@@ -32,36 +32,36 @@ impl Principal {
     }
 }
 
-/// A request, as far as it matters to who asks and what is allowed.
+/// The parts of a request by which its sender is authenticated and authorized.
 #[derive(Debug, Clone, Copy)]
 pub struct Presented<'r> {
     /// The only `Authorization` header.
     pub authorization: &'r HeaderValue,
     /// The method.
     pub method: &'r Method,
-    /// The path as the client sent it, whatever it is mounted under here.
+    /// The path as the client sent it, with any prefix under which the router is mounted.
     pub path: &'r str,
 }
 
-/// Decides who asks.
+/// An authenticator of the embedding program: it decides who sent a request.
 #[async_trait]
 pub trait Authenticator: Send + Sync + 'static {
-    /// Who sent a request; `None` if nobody known did (401).
+    /// The sender of a request; `None` if nobody known sent it (401).
     ///
     /// # Errors
     /// [`ErrorKind::Forbidden`] if they may not, [`ErrorKind::Unavailable`] when that cannot be told now.
     async fn authenticate(&self, request: Presented<'_>) -> Result<Option<Principal>, Error>;
 
-    /// What `WWW-Authenticate` says.
+    /// The value of `WWW-Authenticate`.
     fn challenge(&self) -> HeaderValue {
         HeaderValue::from_static(BASIC_CHALLENGE)
     }
 }
 
-/// Who may ask.
+/// The senders whose requests are answered.
 #[derive(Clone)]
 pub enum Authentication {
-    /// Everybody. For tests, and for servers that something else stands in front of.
+    /// Everybody. For tests, and for servers behind something else that authenticates.
     Disabled,
     /// Whoever has a password or a token. Asked for at each request, so that they can change.
     Credentials(Arc<dyn Fn() -> Arc<Credentials> + Send + Sync>),
@@ -79,7 +79,7 @@ impl Authentication {
         Self::Credentials(Arc::new(move || Arc::clone(&credentials)))
     }
 
-    /// Who sent a request; `None` where authentication is disabled.
+    /// The sender of a request; `None` where authentication is disabled.
     ///
     /// # Errors
     /// 401 unless somebody known did, 400 for two `Authorization` headers.
@@ -109,7 +109,7 @@ impl Authentication {
         principal.map(Some).ok_or_else(refused)
     }
 
-    /// What `WWW-Authenticate` says on a 401.
+    /// The value of `WWW-Authenticate` on a 401.
     pub fn challenge(&self) -> HeaderValue {
         match self {
             Self::Disabled => HeaderValue::from_static(BASIC_CHALLENGE),
@@ -136,12 +136,12 @@ enum Scheme {
 }
 
 impl Credentials {
-    /// Nobody.
+    /// Credentials of nobody.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// And a user with a password (HTTP Basic). Several passwords of one user are all good.
+    /// Adds a user with a password (HTTP Basic). Several passwords of one user are all good.
     #[must_use]
     pub fn user(mut self, name: &str, password: &str, role: &str) -> Self {
         let secret = digest(&SHA256, [name, password].join(":").as_bytes());
@@ -149,7 +149,7 @@ impl Credentials {
         self
     }
 
-    /// And a bearer token, with a name to know it by.
+    /// Adds a bearer token, with a name to know it by.
     #[must_use]
     pub fn token(mut self, name: &str, token: &str, role: &str) -> Self {
         let secret = digest(&SHA256, token.as_bytes());
@@ -157,7 +157,7 @@ impl Credentials {
         self
     }
 
-    /// Whose password or token an `Authorization` header has.
+    /// The principal whose password or token an `Authorization` header has.
     pub fn find(&self, authorization: &HeaderValue) -> Option<Principal> {
         let sent = authorization.as_bytes();
         let (scheme, secret) = sent.split_at(sent.iter().position(|byte| *byte == b' ')?);
@@ -180,7 +180,7 @@ impl Credentials {
         found.cloned()
     }
 
-    /// What `WWW-Authenticate` says: Basic where there are users, or nobody.
+    /// The value of `WWW-Authenticate`: Basic where there are users, or nobody.
     pub fn challenge(&self) -> HeaderValue {
         let basic = self.known.iter().any(|(scheme, ..)| *scheme == Scheme::Basic);
         HeaderValue::from_static(if basic || self.known.is_empty() {
@@ -191,7 +191,7 @@ impl Credentials {
     }
 }
 
-/// The digest of what a text in Base64 stands for.
+/// The digest of the bytes that a text in Base64 encodes.
 fn decoded_digest(text: &[u8]) -> Option<Digest> {
     let mut short = [0; 512];
     let length = BASE64.decode_len(text.len()).ok()?;

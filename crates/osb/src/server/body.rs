@@ -18,23 +18,24 @@ use crate::model::{
 };
 use crate::weight::weigh;
 
-/// So many integers that would be rounded are named: there may be one for every 21 bytes.
+/// The most integers that a refusal names because they would be rounded: there may be one for every 21 bytes.
 const MAX_ROUNDED: usize = 16;
 
-/// No body is opened that takes more memory, in bytes: a megabyte of empty maps takes a hundred.
+/// The most memory that an opened body may take, in bytes: a megabyte of empty maps would take a hundred.
 const HEAVIEST: usize = 8 << 20;
 
-/// What bodies that are read at once come to, in KiB, unless said otherwise; and what those take that are open.
+/// The default of both limits of [`Bodies`], in KiB: of texts that are read at once, and of bodies that are open.
 const AT_ONCE: usize = 32 << 10;
 
-/// A body of so many KiB waits for no others. Nearly all are smaller, and those of 1,024 connections come to 16 MiB.
+/// The size in KiB up to which a body waits for no room. Nearly all are smaller, and those of 1,024 connections come to
+/// 16 MiB.
 const SMALL: usize = 16;
 
-/// Nor does one that takes so many KiB once it is open: 1,024 changes at once come to 64 MiB.
+/// The memory in KiB up to which an open body needs no room: 1,024 changes at once come to 64 MiB.
 const LIGHT: usize = 64;
 
-/// The room for bodies that are being read, and for those that are open. Whoever shares it, by a clone, has no more of
-/// them at once than one alone would: further bodies wait, but for small ones (16 KiB of text, 64 KiB of memory).
+/// The room for bodies that are being read, and for those that are open. Clones share it. Further bodies wait, but for
+/// small ones (16 KiB of text, 64 KiB of memory).
 #[derive(Debug, Clone)]
 pub struct Bodies {
     texts: Room,
@@ -42,21 +43,21 @@ pub struct Bodies {
 }
 
 impl Bodies {
-    /// For bodies whose texts come to so many KiB while they are read, and which take so many while what they ask for is
-    /// done. One that is larger by itself takes all of it.
+    /// Room for `texts` KiB of bodies while they are read, and for `open` KiB of memory while their requests are
+    /// carried out. A body that is larger by itself takes all of it.
     pub fn new(texts: usize, open: usize) -> Self {
         Self { texts: Room::new(texts, SMALL), open: Room::new(open, LIGHT) }
     }
 }
 
 impl Default for Bodies {
-    /// 32 MiB of each.
+    /// Room of 32 MiB for each.
     fn default() -> Self {
         Self::new(AT_ONCE, AT_ONCE)
     }
 }
 
-/// Some memory, in KiB, and what needs none of it.
+/// Memory that bodies share, in KiB, and the size up to which a body needs none of it.
 #[derive(Debug, Clone)]
 struct Room {
     free: Arc<Semaphore>,
@@ -70,21 +71,21 @@ impl Room {
         Self { free: Arc::new(Semaphore::new(all)), all, exempt }
     }
 
-    /// Waits for the room for so many bytes.
+    /// Waits for room for `bytes`.
     async fn take(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
         let kib = self.needs(bytes)?;
         // It is never closed.
         Arc::clone(&self.free).acquire_many_owned(kib).await.ok()
     }
 
-    /// The room for so many bytes, if there is any now.
+    /// Takes room for `bytes`, if there is enough now.
     fn take_now(&self, bytes: usize) -> Option<Open> {
         let Some(kib) = self.needs(bytes) else { return Some(Open::default()) };
         let room = Arc::clone(&self.free).try_acquire_many_owned(kib).ok()?;
         Some(Open { _held: Some(room) })
     }
 
-    /// In KiB; `None`: none.
+    /// The room that a body needs, in KiB; `None`: none.
     fn needs(&self, bytes: usize) -> Option<u32> {
         let kib = bytes.div_ceil(1024);
         (kib > self.exempt).then(|| u32::try_from(kib.min(self.all)).unwrap_or(u32::MAX))
@@ -98,14 +99,14 @@ pub(super) struct Arrived {
     open: Open,
 }
 
-/// The room of a body that is open: held while what it asks for is done.
+/// The room of a body that is open: held while its request is carried out.
 #[derive(Default)]
 pub(super) struct Open {
     _held: Option<OwnedSemaphorePermit>,
 }
 
 impl Arrived {
-    /// What is to be held while what it asks for is done.
+    /// The room to hold while the body's request is carried out.
     pub(super) fn room(&mut self) -> Open {
         std::mem::take(&mut self.open)
     }

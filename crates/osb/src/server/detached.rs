@@ -1,4 +1,4 @@
-//! Work that outlives whoever waits for it.
+//! Detached work: it goes on although its caller does not wait for it any more.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 /// A future that is not cancelled by being dropped: what is left of it is then carried on by a task
 /// of its own. So a client that hangs up cancels nothing, and one that waits costs no task.
 ///
-/// One that panicked is not carried on. Outside of a runtime, or at its end, it is cancelled.
+/// A future that panicked is not carried on. Outside of a runtime, or at its end, it is cancelled.
 pub(super) struct Detached<F: Future + Send + 'static>(Option<Pin<Box<F>>>)
 where
     F::Output: Send;

@@ -1,4 +1,4 @@
-//! From a request to its answer.
+//! The exchange: takes a request to its answer.
 //!
 //! ```text
 //! 401 ─▶ 412 ─▶ 404, 405 of routes ─▶ 400 ─▶ AsyncRequired ─▶ MaintenanceInfoConflict
@@ -43,10 +43,10 @@ use crate::error::{Error, ErrorKind};
 use crate::fields::Faults;
 use crate::model::{BindingId, DeprovisionRequest, IdError, InstanceId, ServiceId, UnbindRequest};
 
-/// When to come again after a 503 for want of a catalog, or a 429.
+/// The `Retry-After` of a 503 while there is no catalog, and of a 429.
 pub(super) const SOON: Duration = Duration::from_secs(5);
 
-/// The server: what every request shares.
+/// The state of the server that all requests share.
 pub(super) struct Server {
     backend: Arc<dyn Backend>,
     settings: Settings,
@@ -228,7 +228,8 @@ impl Server {
         Ok(respond::last_operation(operation, Telling::Neither))
     }
 
-    /// Runs what changes something to its end, whether its client waits for it or not; and holds the room of its body.
+    /// Runs a request that changes something to its end, whether its client waits for it or not, and holds the room of
+    /// its body.
     async fn change<T: Send + 'static, F>(
         &self,
         room: Open,
@@ -273,9 +274,9 @@ impl Server {
     }
 }
 
-/// Answers a request that no backend is to hear of, as [`router`](super::router) answers its own: who asks and the version
-/// are judged before the error is told, the request's identity is echoed, and the observer is told. The path in `parts`
-/// is that below the place of the API.
+/// Answers a request with an error without a backend, as [`router`](super::router) would: the sender and the version
+/// are checked before the error is told, the request's identity is echoed, and the observer is told. The path in
+/// `parts` is relative to the root of the API.
 pub async fn refuse(settings: &Settings, parts: &Parts, error: Error) -> Response {
     let target = Target::find(parts.uri.path());
     let mut record = Record::begin(settings, parts, target);
@@ -284,7 +285,7 @@ pub async fn refuse(settings: &Settings, parts: &Parts, error: Error) -> Respons
     record.end(Err(refusal), telling(target, &parts.method))
 }
 
-/// What is judged of every request before anything else: who asks, and then the version.
+/// Checks every request before anything else: its sender, and then the version.
 async fn admit(
     settings: &Settings,
     parts: &Parts,
@@ -301,7 +302,8 @@ async fn admit(
     Ok(())
 }
 
-/// Some platforms put a path behind the URL of a broker as it was registered, a slash at its end included.
+/// The message for an unknown route. Some platforms append the path to the URL of a broker as it was registered, even
+/// if that ends with a slash.
 fn no_route(path: &str) -> &'static str {
     match path.starts_with("//v2/") {
         true => {
@@ -311,7 +313,7 @@ fn no_route(path: &str) -> &'static str {
     }
 }
 
-/// What a request says outside its body, with the faults found so far.
+/// The content of a request outside its body, with the faults found so far.
 struct Asked<'r> {
     query: Query<'r>,
     call: Call,
@@ -402,7 +404,7 @@ fn not_retrievable(what: &str) -> Error {
     ))
 }
 
-/// A part of a request that is absent without a fault noted for it: a defect of the reader.
+/// The error for a part of a request that is absent without a fault noted for it: a defect of the reader.
 fn unread() -> Error {
     Error::bad_request("the request could not be read")
 }

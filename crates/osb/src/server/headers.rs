@@ -1,4 +1,4 @@
-//! The headers of a request: each at most once, and as the specification has it.
+//! Reads the headers of a request: each may come at most once, in the form that the specification gives it.
 
 use data_encoding::BASE64_NOPAD;
 use http::header::CONTENT_TYPE;
@@ -26,7 +26,8 @@ const OLDEST_MINOR: u32 = 3;
 /// Checks the version that a platform speaks.
 ///
 /// # Errors
-/// 412 for one that we do not, naming the one wanted; 400 for two of them; for none, by `missing`.
+/// 412 for a version that this server does not speak, naming the one wanted; 400 for two headers; for none as `missing`
+/// says.
 pub(super) fn check_version(headers: &HeaderMap, missing: MissingVersion) -> Result<(), Error> {
     let faults = Faults::default();
     let Some(version) = single(headers, &VERSION, "X-Broker-API-Version", &faults) else {
@@ -62,7 +63,7 @@ pub(super) fn check_version(headers: &HeaderMap, missing: MissingVersion) -> Res
 /// The identity of the request, to be logged and echoed. Empty counts as absent.
 ///
 /// # Errors
-/// What is wrong with it; then it is not echoed.
+/// The rule that the identity breaks; it is not echoed then.
 pub(super) fn request_identity(headers: &HeaderMap) -> Result<Option<&HeaderValue>, &'static str> {
     let mut sent = headers.get_all(&REQUEST_IDENTITY).iter();
     let Some(identity) = sent.next().filter(|identity| !identity.is_empty()) else {
@@ -80,7 +81,7 @@ pub(super) fn request_identity(headers: &HeaderMap) -> Result<Option<&HeaderValu
     Ok(Some(identity))
 }
 
-/// Who asked the platform: `<platform> <Base64 of a JSON object>`. Empty counts as absent.
+/// The user who asked the platform: `<platform> <Base64 of a JSON object>`. Empty counts as absent.
 pub(super) fn originating_identity(
     headers: &HeaderMap,
     faults: &Faults,
@@ -114,7 +115,7 @@ fn parse_identity(sent: &[u8]) -> Option<OriginatingIdentity> {
     Some(OriginatingIdentity { platform: platform.to_owned(), value: value.into() })
 }
 
-/// Notes a body of another type than JSON, where one is read; none said is taken for JSON.
+/// Notes a fault if a body that is read has another type than JSON; without a type it is taken for JSON.
 pub(super) fn check_content_type(headers: &HeaderMap, body_is_read: bool, faults: &Faults) {
     let Some(sent) = single(headers, &CONTENT_TYPE, "Content-Type", faults) else { return };
     let essence = sent.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default();

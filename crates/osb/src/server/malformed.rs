@@ -1,6 +1,6 @@
-//! What the HTTP library refuses by itself, before there is a request: a head that is no HTTP, or is
-//! too large. It answers with a status and no body; every refusal of ours says why, so a body is put
-//! under it on its way out.
+//! Adds a body to the refusals of the HTTP library itself, before there is a request: of a head that is no HTTP, or is
+//! too large. The library answers with a status and no body; every refusal of this server says why, so these get a body
+//! on their way out.
 
 use std::io;
 use std::pin::Pin;
@@ -9,18 +9,18 @@ use std::task::{Context, Poll, ready};
 use serde_json::json;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// A connection whose bodiless refusals are given a body. Only the library writes such: all of ours
+/// A connection that gives bodiless refusals a body. Only the library writes such: all answers of this server
 /// have one.
 #[derive(Debug)]
 pub(super) struct Explained<C> {
     connection: C,
     head_bytes: usize,
-    /// What is written in place of a refusal of this length, and how much of it is written.
+    /// The bytes to write in place of a refusal, how many of them are written, and the length of the refusal.
     instead: Option<(Vec<u8>, usize, usize)>,
 }
 
 impl<C> Explained<C> {
-    /// `head_bytes`: the limit that a head too large is told.
+    /// Wraps a connection. `head_bytes` is the limit that the refusal of a head too large names.
     pub(super) fn new(connection: C, head_bytes: usize) -> Self {
         Self { connection, head_bytes, instead: None }
     }
@@ -54,7 +54,7 @@ fn explained(answer: &[u8], head_bytes: usize) -> Option<Vec<u8>> {
 }
 
 impl<C: AsyncWrite + Unpin> Explained<C> {
-    /// Writes what stands in for a refusal; `None` if nothing does.
+    /// Writes the bytes that replace a refusal; `None` if there are none.
     fn substitute(
         &mut self,
         context: &mut Context<'_>,

@@ -1,4 +1,4 @@
-//! How long the other side of a connection is waited for when it should read or close.
+//! Limits how long a connection waits for the other side when that should read or close.
 //!
 //! Reading: a client that sends requests and takes no answers would keep its connection, one of a
 //! limited number, for as long as it likes. So a write that gets nowhere ends the connection.
@@ -20,13 +20,13 @@ use tokio::time::{Sleep, sleep};
 /// How long the other side may take to close its half.
 const CLOSING: Duration = Duration::from_secs(2);
 
-/// How much is thrown away at most, in bytes.
+/// How many bytes are thrown away at most before the connection is closed.
 const TOLERANCE: usize = 4 * 1024 * 1024;
 
 /// A connection with limits to its patience.
 pub(super) struct Patient<C> {
     connection: C,
-    /// How long a write may get nowhere.
+    /// How long a write may make no progress.
     writing: Duration,
     stalled: Option<Pin<Box<Sleep>>>,
     end: End,
@@ -43,7 +43,7 @@ impl<C: AsyncRead + AsyncWrite + Unpin> Patient<C> {
         Self { connection, writing, stalled: None, end: End::Open }
     }
 
-    /// What a write came to, or that it has been getting nowhere for too long.
+    /// The result of a write, or an error if writes have made no progress for too long.
     fn or_stalled<T>(
         &mut self,
         context: &mut Context<'_>,

@@ -1,4 +1,4 @@
-//! The places of connections: a limited number, which those that are idle give up when others wait.
+//! The places of connections: a limited number, which idle connections give up when others wait.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use tokio::time::{Instant, timeout};
 const IDLE: Duration = Duration::from_secs(1);
 /// How often idle connections are asked for their places while somebody waits for one.
 const ASK: Duration = Duration::from_millis(100);
-/// How often the same trouble is told of.
+/// How often the same trouble is logged.
 const TELL: Duration = Duration::from_secs(60);
 
-/// The places that there are.
+/// The places for connections.
 pub(super) struct Places {
     permits: Arc<Semaphore>,
     all: usize,
@@ -50,26 +50,26 @@ impl Places {
         }
     }
 
-    /// Asks those that are idle for their places.
+    /// Asks idle connections to give up their places.
     pub(super) fn ask(&self) {
         self.wanted.send_replace(());
     }
 
-    /// A new connection here.
+    /// Registers a new connection.
     pub(super) fn held(&self) -> Held {
         let activity = Activity { opened: Instant::now(), idle_since: Arc::default() };
         Held { wanted: self.wanted.subscribe(), activity }
     }
 }
 
-/// Who holds a place.
+/// A connection that holds a place.
 pub(super) struct Held {
     wanted: watch::Receiver<()>,
     pub(super) activity: Activity,
 }
 
 impl Held {
-    /// Resolves when the place is wanted and its holder idle.
+    /// Resolves when the place is wanted and its connection idle.
     pub(super) async fn given_up(mut self) {
         while self.wanted.changed().await.is_ok() {
             if self.activity.is_idle() {
@@ -81,19 +81,19 @@ impl Held {
     }
 }
 
-/// What a connection is at.
+/// The activity of a connection: whether requests are under way, and since when none is.
 #[derive(Clone)]
 pub(super) struct Activity {
     opened: Instant,
-    /// In milliseconds since it was opened.
+    /// The time since which the connection is idle, in milliseconds since it was opened; [`BUSY`] while it is not.
     idle_since: Arc<AtomicU64>,
 }
 
-/// For as long as a connection is not idle.
+/// The value of `idle_since` while a connection is not idle.
 const BUSY: u64 = u64::MAX;
 
 impl Activity {
-    /// A request came. It goes on until the body of its answer is dropped.
+    /// Notes that a request came. It goes on until the body of its answer is dropped.
     pub(super) fn begin(&self) -> Working {
         self.idle_since.store(BUSY, Ordering::Relaxed);
         Working(self.clone())
@@ -105,7 +105,7 @@ impl Activity {
     }
 }
 
-/// A request that goes on, for as long as this is kept.
+/// A guard for a request that is under way.
 pub(super) struct Working(Activity);
 
 impl Drop for Working {
@@ -115,7 +115,7 @@ impl Drop for Working {
     }
 }
 
-/// The body of an answer.
+/// The body of an answer, which keeps its request under way until it is sent.
 pub(super) struct Answer {
     body: Body,
     _working: Working,
@@ -147,12 +147,12 @@ impl http_body::Body for Answer {
     }
 }
 
-/// When something was last told of.
+/// The time at which some trouble was last logged.
 #[derive(Default)]
 pub(super) struct Told(Option<Instant>);
 
 impl Told {
-    /// Whether it is time to tell of it again; taken for told then.
+    /// Whether it is time to log the trouble again; if so, it counts as logged now.
     pub(super) fn is_due(&mut self) -> bool {
         let is_due = self.0.is_none_or(|last| last.elapsed() >= TELL);
         if is_due {

@@ -1,4 +1,4 @@
-//! Bodies of requests, judged by the specification, the catalog and the plans' schemas.
+//! Checks the bodies of requests by the specification, the catalog and the plans' schemas.
 //!
 //! Every fault is noted, not only the first; values are never repeated.
 
@@ -13,10 +13,10 @@ use crate::model::{
     ProvisionRequest, Sensitive, ServiceId, UpdateRequest,
 };
 
-/// What is needed to judge a body.
+/// The checker of a body.
 #[derive(Clone, Copy)]
 pub(super) struct Judge<'c, 'f> {
-    /// `None` before the first one was read: then only the shape is judged.
+    /// The catalog; `None` before the first one was read: then only the shape is checked.
     pub(super) catalog: Option<&'c CompiledCatalog>,
     pub(super) faults: &'f Faults,
 }
@@ -25,7 +25,7 @@ pub(super) struct Judge<'c, 'f> {
 pub(super) type Judged<'c, R> = Option<(R, Option<&'c PlanEntry>)>;
 
 impl<'c> Judge<'c, '_> {
-    /// The body of a provision.
+    /// Checks the body of a provision.
     pub(super) fn provision(self, body: Arrived) -> Judged<'c, ProvisionRequest> {
         let mut fields = body::open(body, &Path::Root, self.faults)?;
         let service_id = fields.id("service_id");
@@ -49,7 +49,7 @@ impl<'c> Judge<'c, '_> {
         Some((request, plan))
     }
 
-    /// The body of an update. Without `plan_id`, the parameters' schema is the backend's to ask.
+    /// Checks the body of an update. Without `plan_id`, the backend checks the parameters by the schema.
     pub(super) fn update(self, body: Arrived) -> Judged<'c, UpdateRequest> {
         let mut fields = body::open(body, &Path::Root, self.faults)?;
         let service_id = fields.id("service_id");
@@ -70,7 +70,7 @@ impl<'c> Judge<'c, '_> {
         Some((request, plan))
     }
 
-    /// The body of a bind or, with `predecessor_binding_id`, of a rotation, which needs nothing else.
+    /// Checks the body of a bind or, with `predecessor_binding_id`, of a rotation, which needs nothing else.
     pub(super) fn bind(
         self,
         body: Arrived,
@@ -161,7 +161,7 @@ impl<'c> Judge<'c, '_> {
     }
 }
 
-/// Refuses a `maintenance_info` that is not the catalog's, where the request tells the plan.
+/// Refuses a `maintenance_info` that is not the catalog's, where the request names the plan.
 pub(super) fn check_maintenance_info(
     plan: Option<&PlanEntry>,
     asked: Option<&MaintenanceInfo>,

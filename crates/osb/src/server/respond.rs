@@ -1,4 +1,4 @@
-//! Answers, each written in one place.
+//! Writes the answers of the server, each kind in one place.
 
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ struct ErrorBody<'e> {
     update_repeatable: Option<bool>,
 }
 
-/// An error of the domain as HTTP.
+/// The response for a refusal.
 pub(super) fn refusal(refusal: &Refusal, telling: Telling) -> Response {
     let Refusal { error, header } = refusal;
     let description = if error.description.is_empty() {
@@ -71,7 +71,7 @@ pub(super) fn refusal(refusal: &Refusal, telling: Telling) -> Response {
     response
 }
 
-/// An instance made or changed. `created` is the status of one made by this request.
+/// The response for an instance made or changed. `created` is the status if this request made it.
 pub(super) fn provisioned(reply: Reply<ProvisionedBody>, created: StatusCode) -> Response {
     #[derive(Serialize)]
     struct Accepted {
@@ -92,7 +92,7 @@ pub(super) fn provisioned(reply: Reply<ProvisionedBody>, created: StatusCode) ->
     }
 }
 
-/// A binding made. While it is being made, nothing of it is told.
+/// The response for a binding. While it is being made, nothing of it is told.
 pub(super) fn bound(reply: Reply<BindingBody>) -> Response {
     match reply {
         Reply::Created(body) => json(StatusCode::CREATED, &body),
@@ -101,7 +101,7 @@ pub(super) fn bound(reply: Reply<BindingBody>) -> Response {
     }
 }
 
-/// Something removed.
+/// The response for something removed.
 pub(super) fn removed(reply: Reply<()>) -> Response {
     match reply {
         Reply::Created(()) | Reply::Done(()) => raw(StatusCode::OK, Bytes::from_static(b"{}")),
@@ -109,7 +109,7 @@ pub(super) fn removed(reply: Reply<()>) -> Response {
     }
 }
 
-/// Where an operation stands.
+/// The response for the state of an operation.
 pub(super) fn last_operation(mut operation: LastOperation, telling: Telling) -> Response {
     let failed = operation.state == OperationState::Failed && telling == Telling::Both;
     operation.instance_usable = operation.instance_usable.filter(|_| failed);
@@ -120,7 +120,7 @@ pub(super) fn last_operation(mut operation: LastOperation, telling: Telling) -> 
     response
 }
 
-/// A value as a body.
+/// A response with a value as its body.
 pub(super) fn json(status: StatusCode, body: &impl Serialize) -> Response {
     match serde_json::to_vec(body) {
         Ok(bytes) => raw(status, Bytes::from(bytes)),
@@ -133,7 +133,7 @@ pub(super) fn json(status: StatusCode, body: &impl Serialize) -> Response {
     }
 }
 
-/// Bytes that are JSON already.
+/// A response with bytes that are JSON already.
 pub(super) fn raw(status: StatusCode, body: Bytes) -> Response {
     let mut response = Response::new(Body::from(body));
     *response.status_mut() = status;
@@ -150,8 +150,8 @@ fn accepted(operation: String) -> Response {
     json(StatusCode::ACCEPTED, &Accepted { operation: checked(operation) })
 }
 
-/// An operation's name that platforms take. One that they do not is left out: the work has begun, so
-/// that an error would be a lie, and without a name a platform asks after the only operation.
+/// The operation's name, if platforms accept it. Otherwise it is left out: the work has begun, so
+/// that an error would be wrong, and without a name a platform asks after the only operation.
 fn checked(operation: String) -> Option<String> {
     let fits = !operation.is_empty() && operation.chars().count() <= MAX_OPERATION_CHARS;
     if !fits {
@@ -160,7 +160,7 @@ fn checked(operation: String) -> Option<String> {
     Some(operation).filter(|_| fits)
 }
 
-/// `Retry-After` in whole seconds, rounded up.
+/// Sets `Retry-After` in whole seconds, rounded up.
 fn retry_after(response: &mut Response, after: Option<Duration>) {
     if let Some(after) = after {
         let seconds = after.as_secs() + u64::from(after.subsec_nanos() > 0);

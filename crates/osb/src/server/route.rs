@@ -1,4 +1,4 @@
-//! The routes of the API, found in the path as it was sent.
+//! Finds the route of the API in a path as it was sent.
 //!
 //! An id is any non-empty string (section "URL Properties"): it may hold a percent-encoded slash, be
 //! `.` or `..`, or be written in any script. So the path is split before it is decoded, and nothing
@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 use http::{HeaderValue, Method};
 
-/// What can be asked for.
+/// The routes of the API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Route {
     Catalog,
@@ -28,7 +28,7 @@ pub(super) struct Target<'p> {
 }
 
 impl<'p> Target<'p> {
-    /// What a path asks for; `None` if nothing of ours.
+    /// The route of a path; `None` if the API has none.
     pub(super) fn find(path: &'p str) -> Option<Self> {
         let mut segments = [""; 6];
         let mut count = 0;
@@ -75,7 +75,7 @@ impl Route {
         }
     }
 
-    /// The methods it has. `HEAD` is `GET` everywhere; its answer is sent without the body.
+    /// Whether the route has a method. `HEAD` is `GET` everywhere; its answer is sent without the body.
     pub(super) fn allows(self, method: &Method) -> bool {
         match *method {
             Method::GET | Method::HEAD => true,
@@ -85,7 +85,7 @@ impl Route {
         }
     }
 
-    /// What `Allow` says on a 405.
+    /// The value of `Allow` on a 405.
     pub(super) fn allow(self) -> HeaderValue {
         HeaderValue::from_static(match self {
             Self::Instance => "GET, HEAD, PUT, PATCH, DELETE",
@@ -103,7 +103,7 @@ pub(super) fn is_versioned(path: &str) -> bool {
 /// Decodes a segment of a path or, with `plus_is_space`, a part of a query.
 ///
 /// # Errors
-/// What is wrong with the encoding.
+/// The rule that the encoding breaks.
 pub fn decode(text: &str, plus_is_space: bool) -> Result<Cow<'_, str>, &'static str> {
     let is_plain = |byte: u8| byte != b'%' && !(plus_is_space && byte == b'+');
     if text.bytes().all(is_plain) {

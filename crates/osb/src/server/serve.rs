@@ -1,4 +1,4 @@
-//! The accept loop: connections within limits, TLS whose certificate can change, an orderly end.
+//! The accept loop of the server: connections within limits, TLS whose certificate can change, an orderly end.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -28,11 +28,11 @@ use super::patience::Patient;
 use super::places::{Activity, Answer, Places, Told};
 use crate::error::Error;
 
-/// Gives the TLS configuration of the next connection. Asked for at each one, so that a certificate
+/// A source of TLS configurations, asked at each new connection, so that a certificate
 /// can be renewed while the server runs; connections keep the one that they began with.
 pub type TlsSource = Arc<dyn Fn() -> Arc<rustls::ServerConfig> + Send + Sync>;
 
-/// What the accept loop bears.
+/// The limits of the accept loop.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     /// How many connections may be open at once. Further ones wait in the kernel's queue, and those that
@@ -122,7 +122,7 @@ pub async fn serve(
     cut
 }
 
-/// The next connection. Faults of one connection or of the moment are not the listener's end.
+/// Accepts the next connection. Faults of one connection or of the moment do not end the loop.
 async fn accept(listener: &TcpListener, places: &Places, refused: &mut Told) -> TcpStream {
     loop {
         match listener.accept().await {
@@ -176,8 +176,8 @@ async fn over_tls(
     }
 }
 
-/// Whether a request has to be refused for its `Host` (RFC 9112, section 3.2): what stands between
-/// us and its sender may have taken another one for it, or none. HTTP/1.0 needs none.
+/// Whether a request has to be refused for its `Host` (RFC 9112, section 3.2): an intermediary
+/// between its sender and this server may have read another one, or none. HTTP/1.0 needs none.
 fn lacks_host(request: &Request<Incoming>) -> bool {
     let hosts = request.headers().get_all(header::HOST).iter().count();
     hosts > 1 || (hosts == 0 && request.version() >= Version::HTTP_11)

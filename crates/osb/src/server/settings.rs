@@ -1,4 +1,4 @@
-//! Where the specification leaves a choice, and how much a server bears: all that may be set of one, and what is usual.
+//! The settings of a server, with their defaults: where the specification leaves a choice, and its limits.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,12 +7,12 @@ use super::authentication::Authentication;
 use super::body::Bodies;
 use super::observer::Observer;
 
-/// How the server behaves where the specification leaves a choice, and what it bears.
+/// The settings of a server: its behaviour where the specification leaves a choice, and its limits.
 #[derive(Clone)]
 pub struct Settings {
-    /// Who may ask.
+    /// The senders whose requests are answered.
     pub authentication: Authentication,
-    /// What a request without `X-Broker-API-Version` is answered.
+    /// The answer to a request without `X-Broker-API-Version`.
     pub missing_version: MissingVersion,
     /// The largest body accepted, in bytes; a larger one is answered 413. So is one that would take more than 8 MiB of memory
     /// once it is read, however small.
@@ -24,11 +24,11 @@ pub struct Settings {
     pub bodies: Bodies,
     /// How many requests that change something may be under way at once; more are answered 429.
     pub changes_in_flight: usize,
-    /// Told of every exchange.
+    /// The observer that is told of every exchange.
     pub observer: Option<Arc<dyn Observer>>,
 }
 
-/// What a request without a version is answered.
+/// The answer to a request without a version.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum MissingVersion {
     /// 412, as every known checker wants it.
@@ -36,7 +36,7 @@ pub enum MissingVersion {
     PreconditionFailed,
     /// 400, as the specification suggests.
     BadRequest,
-    /// As if it had sent ours.
+    /// The request is answered as if it had sent [`crate::API_VERSION`].
     Accept,
 }
 

@@ -128,7 +128,7 @@ SystemdCgroup = false
     )
 }
 
-/// A program, its arguments, and what it waits for.
+/// The programs of the cluster, in the order in which they are begun, with their arguments.
 pub(super) fn parts(place: &Place) -> Vec<(&'static str, Vec<String>)> {
     let state = |file: &str| place.state.join(file).display().to_string();
     let certificate = |file: &str| certificates::folder(place).join(file).display().to_string();

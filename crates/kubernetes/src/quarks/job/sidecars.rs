@@ -86,8 +86,8 @@ impl Controller {
     /// it, and nothing else is done for it any more.
     pub(crate) async fn let_end(&self, key: &Key) -> Looked {
         let resource = self.table().get(key).and_then(|entry| entry.resource.clone());
-        let Some(resource) = resource.filter(|it| it.deleting) else { return Ok(None) };
-        self.end_sidecars(key, &resource).await.map(|()| None).map_err(|_| None)
+        let Some(resource) = resource.filter(|it| it.deleting) else { return Looked::Idle };
+        self.end_sidecars(key, &resource).await.map_or(Looked::FAILED, |()| Looked::Idle)
     }
 
     /// Tells stray sidecars, for ever: those of pods whose Job is gone or whose run is over. Kubernetes is to delete

@@ -318,12 +318,7 @@ impl FromStr for Period {
         let most = Self::MOST_DAYS;
         let wrong =
             || format!("{text:?} is not a period; write 30s, 15m, 2h or 7d, {most}d at most");
-        let days = text.strip_suffix('d').and_then(|days| days.trim().parse::<u64>().ok());
-        if let Some(days) = days {
-            return Self::new(Duration::from_secs(days.saturating_mul(86_400)));
-        }
-        let period: jiff::SignedDuration = text.parse().map_err(|_| wrong())?;
-        Self::new(Duration::try_from(period).map_err(|_| wrong())?)
+        Self::new(template::period(text).ok_or_else(wrong)?)
     }
 }
 
