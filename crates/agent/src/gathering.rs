@@ -1,4 +1,4 @@
-//! Files that containers leave: which ones an agent is told to gather, and what it brings home.
+//! Gathering of files that containers leave: the order that names them, and the report that brings them.
 //!
 //! ```text
 //! Gathering ──MANCIPLE_GATHERING──▶ manciple-agent wrap │ gather ──reads──▶ <directory>/<file> of each container
@@ -20,71 +20,71 @@ use crate::message::{MAX_LOGGED_BYTES, MAX_MESSAGE_BYTES};
 use crate::order;
 use crate::seal::{OVERHEAD, Purpose, Sealed};
 
-/// The variable that holds it, of the container whose agent gathers.
+/// The variable with the [`Gathering`], of the container whose agent gathers.
 pub const GATHERING_VARIABLE: &str = "MANCIPLE_GATHERING";
 
-/// What an agent that gathers files is told. Nothing confidential: it stands in the pod's specification.
+/// The order to an agent that gathers files. Nothing confidential: it stands in the pod's specification.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Gathering {
-    /// What the report is bound to.
+    /// The run's name, which the report is bound to.
     pub run: String,
-    /// What to gather, by container.
+    /// The files to gather, by container.
     pub outputs: BTreeMap<String, Outputs>,
-    /// `terminationMessagePath`. Default: [`MESSAGE_FILE`](crate::MESSAGE_FILE).
+    /// The path of the termination message (`terminationMessagePath`). Default: [`MESSAGE_FILE`](crate::MESSAGE_FILE).
     #[serde(default = "order::message")]
     pub message: PathBuf,
-    /// What the kubelet takes of this container's message, in bytes. Default: 4,096; a pod of more than three
+    /// How many bytes the kubelet takes of this container's message. Default: 4,096; a pod of more than three
     /// containers has less for each, for it has 12 KiB for all.
     #[serde(default = "message_limit")]
     pub message_limit: usize,
     /// The most that is taken of a file, in bytes. Default: 1 MiB, which is as much as a Secret holds.
     #[serde(default = "file_limit")]
     pub file_limit: usize,
-    /// What the report is sealed to.
+    /// The key that the report is sealed to.
     pub key: PublicKey,
 }
 
 /// The files of a container.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outputs {
-    /// Where they are, as the agent has it mounted. Links on the way to it are followed; none that is in it
-    /// leads out of it.
+    /// The directory of the files, where the agent has it mounted. Links on the way to it are followed; no link in it
+    /// is followed out of it.
     pub directory: PathBuf,
-    /// Their names, each standing for a path [within](Self::path_within) the directory.
+    /// The names of the files, each standing for a path [within](Self::path_within) the directory.
     pub files: Vec<String>,
-    /// The name of what the container prints on stdout, if that is taken: around its command alone.
+    /// The name under which the container's stdout is gathered, if it is: only by an agent around its command.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stdout: Option<String>,
 }
 
-/// What an agent has gathered: for every file that it was told of, what was there. It travels sealed, and
+/// The files that an agent has gathered: for every file that it was told of, what was there. They travel sealed, and
 /// `Debug` shows no content.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gathered {
-    /// Which run's.
+    /// The run's name.
     pub run: String,
-    /// By container, by file.
+    /// The content of the files, by container and file.
     pub outputs: BTreeMap<String, BTreeMap<String, Content>>,
 }
 
-/// What was found of a file.
+/// The content of a file, as it was found.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Content {
-    /// All of it.
+    /// The whole text of the file.
     Text(String),
     /// There is no such file.
     Missing,
-    /// It has so many bytes: more than the limit of a file, or than a report has room for.
+    /// The file has as many bytes: more than the limit of a file, or than a report has room for.
     TooLarge(u64),
-    /// It is not UTF-8.
+    /// The content is not UTF-8.
     NotText,
-    /// Why it could not be read, or was not to be.
+    /// The file could not be read, or must not be, for this reason.
     Unreadable(String),
 }
 
 impl Gathering {
-    /// With the limits of a pod of up to three containers.
+    /// A gathering with the limits of a pod of up to three containers.
     pub fn new(run: &str, outputs: BTreeMap<String, Outputs>, key: PublicKey) -> Self {
         Self {
             run: run.to_owned(),
@@ -100,15 +100,15 @@ impl Gathering {
     /// another variable.
     ///
     /// # Errors
-    /// If it is not JSON: a path that is not UTF-8.
+    /// If a path is not UTF-8, so that it is no JSON.
     pub fn to_variable(&self) -> serde_json::Result<String> {
         order::to_variable(self)
     }
 }
 
 impl Outputs {
-    /// The path within the directory that a name stands for: a `/` that it begins with and each `.` on the way are
-    /// nothing, as where the two are joined. `None`, and nothing is looked for, if nothing else is in it, or `..` is.
+    /// The path within the directory that a name stands for. A `/` at its beginning and each `.` in it are dropped, as
+    /// when paths are joined. `None`, so that no file is looked for, if nothing is left, or `..` is in it.
     pub fn path_within(name: &str) -> Option<PathBuf> {
         let parts = Path::new(name).components().filter_map(|part| match part {
             Component::RootDir | Component::CurDir => None,
@@ -121,8 +121,9 @@ impl Outputs {
 }
 
 impl Gathered {
-    /// What is found, in turn. What a log has no room for ([`MAX_LOGGED_BYTES`]) is not kept: the largest texts become
-    /// [`Content::TooLarge`], as each further one comes, so that no more than that and one file is held at a time.
+    /// Collects the files as they are found. If a log has no room for them ([`MAX_LOGGED_BYTES`]), the largest texts
+    /// become [`Content::TooLarge`], as each further file comes, so that no more than that and one file is held at a
+    /// time.
     pub fn of<'a>(run: &str, found: impl IntoIterator<Item = (&'a str, &'a str, Content)>) -> Self {
         let mut gathered = Self { run: run.to_owned(), outputs: BTreeMap::new() };
         let mut takes = OVERHEAD + written(&gathered);
@@ -156,7 +157,7 @@ impl Gathered {
         gathered
     }
 
-    /// Seals it.
+    /// Seals the gathered files.
     ///
     /// # Errors
     /// [`Error::NotSealed`], also if the names alone are more than a log holds.
@@ -171,7 +172,7 @@ impl Gathered {
 }
 
 impl Content {
-    /// What is left of it where there is no room.
+    /// The content that replaces a text for which there is no room.
     fn too_large(&self) -> Self {
         match self {
             Self::Text(text) => Self::TooLarge(text.len() as u64),
@@ -192,7 +193,7 @@ impl fmt::Debug for Content {
     }
 }
 
-/// How many bytes of JSON it takes.
+/// How many bytes of JSON a value takes.
 fn written(value: &impl Serialize) -> usize {
     struct Count(usize);
     impl Write for Count {

@@ -14,15 +14,15 @@ use crate::Error;
 use crate::seal::Kem;
 
 const KEY_BYTES: usize = 32;
-/// Of the hash that is a key's id.
+/// How many bytes of the hash are a key's id.
 const ID_BYTES: usize = 8;
 
-/// What reports are sealed to. Nothing confidential: it stands in pod specs.
+/// The public key that reports are sealed to. Nothing confidential: it stands in pod specs.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Written", into = "Written")]
 pub struct PublicKey([u8; KEY_BYTES]);
 
-/// As it stands in an order. The id is for people, and for whoever looks for a key by it.
+/// A public key as it is written in an order. The id is for people, and for looking up the key by it.
 #[derive(Serialize, Deserialize)]
 struct Written {
     id: String,
@@ -30,7 +30,7 @@ struct Written {
 }
 
 impl PublicKey {
-    /// 16 hexadecimal digits: the beginning of SHA-256 over the key.
+    /// The id of the key: 16 hexadecimal digits, the beginning of SHA-256 over it.
     pub fn id(&self) -> String {
         HEXLOWER.encode(&Sha256::digest(self.0)[..ID_BYTES])
     }
@@ -67,7 +67,7 @@ impl TryFrom<Written> for PublicKey {
     }
 }
 
-/// What opens reports. Wiped from memory when dropped; `Debug` shows the id.
+/// The key pair that opens reports. Wiped from memory when dropped; `Debug` shows the id.
 #[derive(Clone)]
 pub struct KeyPair {
     secret: Zeroizing<[u8; KEY_BYTES]>,
@@ -75,7 +75,7 @@ pub struct KeyPair {
 }
 
 impl KeyPair {
-    /// A new pair.
+    /// Makes a new key pair.
     ///
     /// # Panics
     /// If the system has no randomness to give.
@@ -125,11 +125,13 @@ impl fmt::Debug for KeyPair {
     }
 }
 
-/// The pairs that are still needed, looked up by id.
+/// The key pairs that are still needed, looked up by id.
 #[derive(Debug, Clone, Default)]
 pub struct KeySet(Vec<KeyPair>);
 
 impl KeySet {
+    /// The key pair with this id.
+    ///
     /// # Errors
     /// [`Error::UnknownKey`].
     pub(crate) fn get(&self, id: &str) -> Result<&KeyPair, Error> {

@@ -1,5 +1,5 @@
-//! Runs a `/bin/broker` in a pod and brings its result home sealed: no network, no token, nothing to
-//! read for those who may look at pods and logs.
+//! The agent: it runs a `/bin/broker` in a pod and delivers its result sealed, without network or token, and with
+//! nothing to read for those who may look at pods and logs.
 //!
 //! ```text
 //! controller                      pod

@@ -16,7 +16,7 @@ use crate::Error;
 use crate::message;
 use crate::seal::Sealed;
 
-/// How much of a report goes into a line, in bytes: container runtimes break lines at 16 KiB.
+/// How many bytes of a report go into a line: container runtimes break lines at 16 KiB.
 pub(crate) const CHUNK: usize = 6 * 1024;
 
 const MARK: &str = "#MANCIPLE";
@@ -27,14 +27,14 @@ const FIRST: &str = "#MANCIPLE1";
 pub enum Line {
     /// A part of a report that does not fit into the termination message.
     Report {
-        /// The beginning of its SHA-256 digest, in hexadecimal.
+        /// The beginning of the report's SHA-256 digest, in hexadecimal.
         digest: String,
-        /// Which part.
+        /// The number of the part, from 0.
         index: usize,
-        /// The part, of what is sealed.
+        /// The part of the sealed report.
         bytes: Vec<u8>,
     },
-    /// How far the run is: [`Sealed::progress`].
+    /// The progress of the run: [`Sealed::progress`].
     Progress(Sealed),
 }
 
@@ -75,7 +75,7 @@ impl fmt::Display for Line {
     }
 }
 
-/// A broker's line, so that it is not taken for the agent's.
+/// Escapes a broker's line, so that it is not taken for the agent's.
 pub fn escape(line: &str) -> Cow<'_, str> {
     match line.starts_with(MARK) {
         true => Cow::Owned(format!(" {line}")),

@@ -19,39 +19,40 @@ use crate::{Error, Gathered, Report};
 /// The longest termination message that a kubelet takes.
 pub const MAX_MESSAGE_BYTES: usize = 4096;
 
-/// What a kubelet takes of the messages of all containers of a pod together, in bytes: each has an equal share, whoever has
-/// put it there. It cuts what is longer.
+/// How many bytes a kubelet takes of the messages of all containers of a pod together: each container has an equal
+/// share, whoever has put it there. What is longer is cut.
 pub const POD_MESSAGES_BYTES: usize = 12 * 1024;
 
-/// How much of it a report takes, in bytes: one of five shares, for meshes put containers into pods, and whoever debugs.
+/// How many bytes of a message a report takes: one of five shares, for service meshes and debuggers add containers to
+/// pods.
 pub const SHARED_MESSAGE_BYTES: usize = POD_MESSAGES_BYTES / 5;
 
 /// The longest sealed report that is put into a log, in bytes: with all else that an agent prints it
 /// stays under the 10 MiB at which a kubelet begins a new file, and the old one can be read no more.
 pub const MAX_LOGGED_BYTES: usize = 5 * 1024 * 1024;
 
-/// How many containers of a pod have each a share with room for where its report is, however large that is.
+/// The most containers of a pod with which each share has room to say where its report is, however large that is.
 pub const MAX_CONTAINERS: usize = POD_MESSAGES_BYTES / LOGGED_BYTES;
 
-/// Where a container's termination message is, if its pod does not say otherwise.
+/// The file of a container's termination message, if its pod does not say otherwise.
 pub const MESSAGE_FILE: &str = "/dev/termination-log";
 
 const FIRST: &str = "MANCIPLE1";
-/// `MANCIPLE1 sealed 0123456789abcdef `, and as much with `logged`.
+/// The length of `MANCIPLE1 sealed 0123456789abcdef `, which is the same with `logged`.
 const HEAD: usize = 34;
-/// What a message takes that says where the largest report is: a digest in hexadecimal, a space and a length follow.
+/// The length of a message that says where the largest report is: a digest in hexadecimal, a space and a length follow.
 const LOGGED_BYTES: usize = HEAD + 2 * DIGEST_BYTES + 1 + MAX_LOGGED_BYTES.ilog10() as usize + 1;
 /// The longest sealed text that fits into a report's message.
 pub(crate) const MAX_SEALED_IN_MESSAGE: usize = sealed_within(SHARED_MESSAGE_BYTES);
 
 const DIGEST_BYTES: usize = 32;
 
-/// What an agent left in the termination message.
+/// The content of a termination message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Message {
-    /// The report.
+    /// The message holds the report.
     Sealed(Sealed),
-    /// Where the report is.
+    /// The message says where in the log the report is.
     Logged(Logged),
     /// There is no report: why, in a line for operators. It is not sealed, so anybody may have written
     /// it who can write the message.
@@ -59,13 +60,13 @@ pub enum Message {
 }
 
 impl Message {
-    /// Of a sealed report: itself if it fits, else where it will be.
+    /// The message for a sealed report: the report itself if it fits, else where it will be.
     pub fn of(sealed: &Sealed) -> Self {
         Self::within(sealed, SHARED_MESSAGE_BYTES)
     }
 
-    /// The same where less is taken of a message: `limit` bytes of its text, for a kubelet shares 12 KiB
-    /// among the containers of a pod. Where a report is takes 106 bytes at most, whatever the limit.
+    /// The message for a sealed report if only `limit` bytes are taken of it, for a kubelet shares 12 KiB
+    /// among the containers of a pod. To say where a report is takes 106 bytes at most, whatever the limit.
     pub fn within(sealed: &Sealed, limit: usize) -> Self {
         match sealed.bytes.len() <= sealed_within(limit.min(MAX_MESSAGE_BYTES)) {
             true => Self::Sealed(sealed.clone()),
@@ -76,7 +77,7 @@ impl Message {
     /// Reads a termination message.
     ///
     /// # Errors
-    /// [`Error::NotOurs`], [`Error::Malformed`]: whatever stands in it.
+    /// [`Error::NotOurs`], [`Error::Malformed`].
     pub fn parse(text: &str) -> Result<Self, Error> {
         let text = text.trim();
         let rest = text.strip_prefix(FIRST).and_then(|rest| rest.strip_prefix(' '));
@@ -118,17 +119,17 @@ impl fmt::Display for Message {
     }
 }
 
-/// How much of what is sealed fits into a message of so many bytes.
+/// How many sealed bytes fit into a message of `limit` bytes.
 const fn sealed_within(limit: usize) -> usize {
     limit.saturating_sub(HEAD) / 4 * 3
 }
 
-/// One line, with nothing that a terminal would obey.
+/// Makes a text one line, without anything that a terminal would obey.
 fn printable(why: &str) -> String {
     why.replace(char::is_control, " ").trim().to_owned()
 }
 
-/// Reads a key's id and what is sealed to it, of a message or a line.
+/// Reads a key's id and the text sealed to it, from a message or a line.
 pub(crate) fn sealed(key: &str, text: &str) -> Result<Sealed, Error> {
     if !is_id(key) {
         return Err(Error::Malformed("no key has such an id"));
@@ -138,7 +139,7 @@ pub(crate) fn sealed(key: &str, text: &str) -> Result<Sealed, Error> {
     Ok(Sealed { key: key.to_owned(), bytes })
 }
 
-/// A report in a log, by its digest: lines that anybody else put there have another.
+/// The place of a report in a log, by its digest: lines that somebody else put there have another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Logged {
     key: String,
@@ -163,7 +164,7 @@ impl Logged {
         Ok(Self { key: key.to_owned(), digest, length })
     }
 
-    /// The lines that the log gets.
+    /// The lines for the log that carry a sealed report.
     pub fn lines(sealed: &Sealed) -> impl Iterator<Item = Line> {
         let digest = Self::of(sealed).short();
         sealed.bytes.chunks(CHUNK).enumerate().map(move |(index, bytes)| Line::Report {
@@ -173,7 +174,7 @@ impl Logged {
         })
     }
 
-    /// How many lines of the log are its own.
+    /// How many lines of the log carry the report.
     pub fn lines_in_log(&self) -> usize {
         self.length.div_ceil(CHUNK)
     }
@@ -225,7 +226,7 @@ impl Logged {
         self.read(log)?.gathered(keys, run)
     }
 
-    /// Enough of the digest to tell the report's lines from all others.
+    /// The beginning of the digest, which tells the report's lines from all others.
     fn short(&self) -> String {
         HEXLOWER.encode(&self.digest[..8])
     }

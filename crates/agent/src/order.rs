@@ -1,4 +1,4 @@
-//! What an agent is told: an order, which anybody may read, and what is given with it, which nobody may.
+//! The order to an agent, which anybody may read, and the confidential files that are given with it.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -21,28 +21,28 @@ pub const ORDER_VARIABLE: &str = "MANCIPLE_ORDER";
 pub const GIVEN_VARIABLE: &str = "MANCIPLE_GIVEN";
 /// The variable that tells a packed agent where to unpack itself to.
 pub const TARGET_VARIABLE: &str = "MANCIPLE_AGENT";
-/// All by which an agent is told something.
+/// All variables by which an agent is told something.
 pub const OUR_VARIABLES: [&str; 4] =
     [ORDER_VARIABLE, GIVEN_VARIABLE, GATHERING_VARIABLE, TARGET_VARIABLE];
-/// The program, in the directory that it was installed into.
+/// The name of the program in the directory that it was installed into.
 pub const AGENT_FILE: &str = "agent";
-/// There too: what is given, until it was read.
+/// The name of the directory, beside the program, of the given files until they were read.
 pub const GIVEN_DIRECTORY: &str = "given";
-/// There too: the files of the contract, unless the order says otherwise.
+/// The name of the directory, beside the program, of the contract's files, unless the order says otherwise.
 pub const EXCHANGE_DIRECTORY: &str = "exchange";
 
-/// What of a request everybody may know: it is in the broker's arguments, or says nothing.
+/// The members of a request that everybody may know: they are in the broker's arguments, or confidential to nobody.
 const PUBLIC: [&str; 6] =
     ["service_id", "plan_id", "instance_id", "binding_id", "operation_id", "attempt"];
 
-/// What a run is asked to do and how. Nothing confidential: it stands in the pod's specification.
+/// The order of a run: what to do and how. Nothing confidential: it stands in the pod's specification.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Order {
     /// The run's name, which its report is bound to.
     pub run: String,
-    /// `None`: the catalog.
+    /// The action; `None`: the run asks for the catalog.
     pub action: Option<Action>,
-    /// The external work that is asked after.
+    /// The name of the external work that the run asks after.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external: Option<String>,
     /// The extensions of the contract that are in force.
@@ -51,72 +51,72 @@ pub struct Order {
     /// The members of [`osb::Work`] that anybody may know.
     #[serde(default, skip_serializing_if = "Object::is_empty")]
     pub work: Object,
-    /// What is given beside the order: one that is missing ends the run before it begins.
+    /// The files that are given beside the order: if one is missing, the run fails before the broker starts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub given: Vec<GivenFile>,
-    /// Where what is given is mounted, not to be written to. Default: [`GIVEN_DIRECTORY`], where it was copied
-    /// to; there it is removed before the broker starts.
+    /// The read-only mount of the given files. Default: [`GIVEN_DIRECTORY`], to which they were copied; there they are
+    /// removed before the broker starts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub given_dir: Option<PathBuf>,
     /// The executable, in the broker's image. Default: `/bin/broker`.
     #[serde(default = "program")]
     pub program: PathBuf,
-    /// Where the configuration is mounted, if there is one. Usually `/config`.
+    /// The mount of the configuration, if there is one. Usually `/config`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_dir: Option<PathBuf>,
-    /// The same for secrets. Usually `/secret`.
+    /// The mount of the configuration's secret part, if there is one. Usually `/secret`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_dir: Option<PathBuf>,
     /// Further variables of this container that hold secrets: their values are masked.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub secret_variables: Vec<String>,
-    /// Where further secrets are mounted, directories or single files: what is in them is masked.
+    /// The mounts of further secrets, directories or single files: what is in them is masked.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub secret_paths: Vec<PathBuf>,
-    /// Where the files of the contract are. Default: beside the installed agent.
+    /// The directory of the contract's files. Default: beside the installed agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exchange: Option<PathBuf>,
-    /// `terminationMessagePath`. Default: `/dev/termination-log`, as Kubernetes has it.
+    /// The path of the termination message (`terminationMessagePath`). Default: `/dev/termination-log`, as in
+    /// Kubernetes.
     #[serde(default = "message")]
     pub message: PathBuf,
-    /// After this the broker is ended.
+    /// How long the broker may take; after this it is ended.
     pub timeout: Duration,
-    /// Between SIGTERM and SIGKILL. The pod's own period has to be some seconds longer.
+    /// The time between SIGTERM and SIGKILL. The pod's own grace period has to be some seconds longer.
     #[serde(default = "grace")]
     pub grace: Duration,
     /// The most that the broker may print on stdout, in bytes. Default: 1 MiB, which is as much as a
     /// Secret holds.
     #[serde(default = "output_limit")]
     pub output_limit: usize,
-    /// How much of what it prints on stderr is written to the log, in bytes: half of it from the
+    /// How many bytes of what the broker prints on stderr are written to the log: half of it from the
     /// beginning, half from the end. Default: 256 KiB. With what runtimes add to lines at most 2 MiB are
     /// written, of which half is for the end.
     #[serde(default = "log_limit")]
     pub log_limit: usize,
-    /// What the report is sealed to.
+    /// The key that the report is sealed to.
     pub key: PublicKey,
 }
 
-/// What is given to a run and is confidential: a Secret's content, by key.
+/// The confidential files that are given to a run: a Secret's content, by key.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Given(Vec<(GivenFile, osb::Sensitive<Value>)>);
 
-/// A key of that Secret: a file in [`GIVEN_DIRECTORY`].
+/// A key of the Secret with the given files, each a file in [`GIVEN_DIRECTORY`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum GivenFile {
-    /// Members of [`osb::Work`], laid over those of the order.
+    /// Members of [`osb::Work`], which override those of the order.
     Work,
-    /// The state that the broker left.
+    /// The state that earlier runs left.
     State,
-    /// The binding that is removed: no part of the broker's request, and not to be shown. A broker can
-    /// read it where it stays mounted ([`Order::given_dir`]): it made it itself.
+    /// The binding that the run removes, so that it can be redacted: it is no part of the broker's request. A broker
+    /// can read it where it stays mounted ([`Order::given_dir`]): it made the binding itself.
     Removes,
 }
 
 impl Order {
-    /// The order of a run, and what is to be given with it. The configuration's directories are for
-    /// the caller to name.
+    /// Makes the order of a run, and the files to give with it. The caller sets the configuration's directories.
     ///
     /// # Errors
     /// [`StartError::Permanent`] for a subcommand that the broker does not declare.
@@ -183,12 +183,12 @@ impl Order {
     /// another variable.
     ///
     /// # Errors
-    /// If the order is not JSON: a path that is not UTF-8.
+    /// If a path is not UTF-8, so that the order is no JSON.
     pub fn to_variable(&self) -> serde_json::Result<String> {
         to_variable(self)
     }
 
-    /// What the broker is asked, for [`contract::interpret`].
+    /// The question to the broker, for [`contract::interpret`].
     pub fn asked(&self) -> Asked<'_> {
         Asked {
             action: self.action,
@@ -197,7 +197,7 @@ impl Order {
         }
     }
 
-    /// Whether a capability is in force. The catalog is the same whatever is.
+    /// Whether a capability is in force; for the catalog none is.
     pub fn can(&self, capability: Capability) -> bool {
         self.action.is_some() && self.capabilities.contains(&capability)
     }
@@ -225,13 +225,13 @@ impl GivenFile {
     }
 }
 
-/// Whether a variable of a broker's container is for its agent, or the contract's: a broker never has another's under
-/// such a name. All others are for its image, and for whoever runs it, to set.
+/// Whether a variable's name is reserved in a broker's container, for its agent or for the contract. All others may be
+/// set by its image and by the operator.
 pub fn is_variable_taken(name: &str) -> bool {
     OUR_VARIABLES.contains(&name) || variable::ALL.contains(&name)
 }
 
-/// JSON without `$`: outside of strings it has none.
+/// Writes JSON without `$`, which is escaped: outside of strings JSON has none.
 pub(crate) fn to_variable(told: &impl Serialize) -> serde_json::Result<String> {
     serde_json::to_string(told).map(|json| json.replace('$', "\\u0024"))
 }

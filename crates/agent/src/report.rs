@@ -1,4 +1,4 @@
-//! What a run brings home.
+//! The report of a run.
 
 use engine::ports::{Offer, RunFailure};
 use osb::Output;
@@ -10,37 +10,37 @@ use crate::message::MAX_SEALED_IN_MESSAGE;
 use crate::order::Order;
 use crate::seal::{OVERHEAD, Purpose, Sealed};
 
-/// The most of a log that goes with a report that has to be read from the log anyway, in bytes.
+/// How many bytes of a log go with a report at most, if that has to be read from the log anyway.
 const MAX_LOG_BYTES: usize = 8 * 1024;
 
-/// How a run ended. Holds credentials: it travels sealed, and `Debug` shows none of them.
+/// The report of a run's end. It holds credentials: it travels sealed, and `Debug` shows none of them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// Which run's.
+    /// The run's name.
     pub run: String,
-    /// What came of it.
+    /// The result of the run.
     pub answer: Answer,
     /// The end of what the broker printed on stderr, redacted: as much as fits.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub log: String,
-    /// What people should know of the configuration: keys that could not become variables.
+    /// Notes for people about the configuration: keys that could not become variables.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
 
-/// What came of a run, as [`engine::contract`] has it.
+/// The result of a run, as [`engine::contract`] interprets it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[allow(clippy::large_enum_variant, reason = "one for each run, and read at once")]
 pub enum Answer {
-    /// Of work, and of questions after it.
+    /// The result of work, or of a question after external work.
     Work(Result<Output, RunFailure>),
-    /// Of `catalog`.
+    /// The result of `catalog`.
     Offer(Result<Offer, RunFailure>),
 }
 
 impl Answer {
-    /// Why there is none.
+    /// The failure, if the run failed.
     pub fn failure(&self) -> Option<&RunFailure> {
         match self {
             Self::Work(result) => result.as_ref().err(),
@@ -50,7 +50,7 @@ impl Answer {
 }
 
 impl Report {
-    /// Of a run that came to nothing, with nothing else to say.
+    /// The report of a run that failed, without a log.
     pub fn failed(order: &Order, failure: RunFailure) -> Self {
         let answer = match order.action {
             Some(_) => Answer::Work(Err(failure)),
@@ -59,7 +59,7 @@ impl Report {
         Self { run: order.run.clone(), answer, log: String::new(), notes: Vec::new() }
     }
 
-    /// Seals it; its log is cut to what fits into a termination message, if the rest does: one that
+    /// Seals the report. Its log is cut to what fits into a termination message, if the rest fits: a report that
     /// must be fetched from the log costs a call.
     ///
     /// # Errors
@@ -78,7 +78,7 @@ impl Report {
     }
 }
 
-/// The end of a text that takes at most so many bytes in a JSON string.
+/// The end of a text that takes at most `room` bytes in a JSON string.
 fn end_in_json(text: &str, room: usize) -> &str {
     let mut left = room;
     let fits = text.char_indices().rev().take_while(|(_, character)| {

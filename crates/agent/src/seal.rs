@@ -20,20 +20,20 @@ use crate::{Error, Gathered, Report};
 
 pub(crate) type Kem = X25519HkdfSha256;
 
-/// The encapsulated key before the text, and the tag after it.
+/// How many bytes sealing adds: the encapsulated key before the text, and the tag after it.
 pub(crate) const OVERHEAD: usize = ENCAPSULATED + 16;
 const ENCAPSULATED: usize = 32;
 
-/// Nothing that takes more memory is read, in bytes: a report of 5 MiB may take a hundred times that, and whoever reads it
-/// reads those of others, too. A text takes its length, so that files of 5 MiB in all are read.
+/// The most memory that reading a report may take, in bytes: a report of 5 MiB may take a hundred times that, and its
+/// reader reads those of others, too. A text takes its length, so that files of 5 MiB in all are read.
 pub(crate) const HEAVIEST: usize = 16 << 20;
 
-/// What something was sealed as.
+/// The purpose for which something was sealed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
     /// The report of a run.
     Report,
-    /// How far a run is.
+    /// The progress of a run.
     Progress,
     /// The files that were gathered of a run.
     Outputs,
@@ -50,7 +50,7 @@ impl Purpose {
     }
 }
 
-/// Something that only the controller can read, and the id of the key that it takes.
+/// A sealed text, which only the controller can read, and the id of the key that opens it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Sealed {
     pub(crate) key: String,
@@ -58,7 +58,7 @@ pub struct Sealed {
 }
 
 impl Sealed {
-    /// Seals for a run.
+    /// Seals a text for a run.
     ///
     /// # Errors
     /// [`Error::NotSealed`].
@@ -76,13 +76,13 @@ impl Sealed {
         Ok(Self { key: key.id(), bytes })
     }
 
-    /// The length of what is sealed, in bytes.
+    /// The length of the sealed text, in bytes.
     #[allow(clippy::len_without_is_empty, reason = "it never is")]
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Opens what was sealed for this run and purpose.
+    /// Opens a text that was sealed for this run and purpose.
     ///
     /// # Errors
     /// [`Error::UnknownKey`], [`Error::NotOpened`].
@@ -126,7 +126,7 @@ impl Sealed {
         if gathered.run == run { Ok(gathered) } else { Err(Error::NotAReport) }
     }
 
-    /// Opens what a run said of its progress: at most 500 bytes, redacted.
+    /// Opens a progress report of a run: at most 500 bytes, redacted.
     ///
     /// # Errors
     /// As [`Self::open`], and [`Error::NotAReport`].

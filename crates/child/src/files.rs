@@ -1,10 +1,10 @@
-//! Files that others write.
+//! Reads files that other processes write.
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-/// At most `limit` bytes of a regular file; `None` if there is none. A pipe or a device in its place
+/// Reads at most `limit` bytes of a regular file; `None` if there is none. A pipe or a device in its place
 /// could be read for ever.
 pub fn read(path: &Path, limit: usize) -> io::Result<Option<Vec<u8>>> {
     match std::fs::metadata(path) {

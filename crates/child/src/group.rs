@@ -10,26 +10,27 @@ use rustix::process::{
     test_kill_process_group, wait, waitid,
 };
 
-/// What a process has left that has ended: of its group, and in a container, whose first process we are, whatever there is.
+/// The processes that an ended process has left: those of its group, or, if this is the first process of a container,
+/// all that there are.
 #[derive(Debug, Clone, Copy)]
 pub struct Leftovers(Pid);
 
 impl Leftovers {
-    /// How long they may take to be gone when they were killed.
+    /// How long killed processes may take to be gone.
     pub const LINGER: Duration = Duration::from_millis(500);
 
-    /// Of a process that was the first of this group, and was reaped.
+    /// The leftovers of a process that was the first of this group, and was reaped.
     pub fn of(group: Pid) -> Self {
         Self::of_container().unwrap_or(Self(group))
     }
 
-    /// Of whatever has run in this container; `None` elsewhere, where not all there is belongs to us.
+    /// The leftovers of whatever has run in this container; `None` if this is not its first process.
     pub fn of_container() -> Option<Self> {
         // To the first process, its own group is everything there is.
         (getpid() == Pid::INIT).then_some(Self(Pid::INIT))
     }
 
-    /// Reaps what has ended, and says whether anything is left.
+    /// Reaps the processes that have ended, and returns whether any is left.
     pub fn are_there(self) -> bool {
         match self.0 {
             Pid::INIT => are_children_left(),
@@ -37,25 +38,25 @@ impl Leftovers {
         }
     }
 
-    /// Asks them to end.
+    /// Asks the processes to end.
     pub fn ask_to_end(self) {
         ask_to_end(self.0);
     }
 
-    /// Ends them.
+    /// Kills the processes.
     pub fn kill(self) {
         signal(self.0, Signal::KILL);
     }
 }
 
-/// Whether the broker has ended; it is left to be reaped.
+/// Whether the broker has ended; it is not reaped yet.
 pub fn has_ended(broker: Pid) -> io::Result<bool> {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     Ok(waitid(WaitId::Pid(broker), options)?.is_some())
 }
 
-/// Reaps what has ended, whoever's it was. If the broker is among it, what is left of its group is
-/// sent the signal, and this is its status.
+/// Reaps all children that have ended. If the broker is among them, the signal `leftovers` is sent to what is left of
+/// its group, and its status is returned.
 pub fn reap(broker: Pid, leftovers: Signal) -> io::Result<Option<WaitStatus>> {
     // Before it is reaped, for until then the number of the group is certainly its own.
     if has_ended(broker)? {
@@ -76,14 +77,14 @@ pub fn reap(broker: Pid, leftovers: Signal) -> io::Result<Option<WaitStatus>> {
     }
 }
 
-/// Reaps what has ended, and says whether anything is left of the group of a broker that was reaped.
+/// Reaps the children that have ended, and returns whether anything is left of the group of a broker that was reaped.
 pub fn is_left(broker: Pid) -> bool {
     are_children_left();
     test_kill_process_group(broker).is_ok()
 }
 
-/// Reaps what has ended, and says whether there are any children left. To the first process of a
-/// container they are everything there is.
+/// Reaps the children that have ended, and returns whether any are left. To the first process of a
+/// container they are all processes that there are.
 fn are_children_left() -> bool {
     loop {
         match wait(WaitOptions::NOHANG) {
@@ -101,12 +102,12 @@ pub fn ask_to_end(broker: Pid) {
     signal(broker, Signal::CONT);
 }
 
-/// Sends the group a signal; one that is gone needs none.
+/// Sends a signal to the group; if it is gone, nothing happens.
 pub fn signal(broker: Pid, signal: Signal) {
     let _ = kill_process_group(broker, signal);
 }
 
-/// How a process ended that was not ended by us.
+/// The end of a process that was not ended by this program.
 pub fn exit_of(status: WaitStatus) -> Exit {
     match (status.exit_status(), status.terminating_signal()) {
         (Some(status), _) => Exit::Status(status),

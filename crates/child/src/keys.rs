@@ -1,4 +1,4 @@
-//! The configuration as a broker sees it: one file for each key, and one variable.
+//! The configuration as a broker sees it: one file and one variable for each key.
 //!
 //! Seed "Jobs Mode", "Downward API". The directories may be mounts of a ConfigMap and a Secret, in
 //! which each key is a symlink into a hidden directory (`..data`).
@@ -12,24 +12,24 @@ use engine::contract;
 
 use crate::files;
 
-/// The kernel takes no longer one (`MAX_ARG_STRLEN`, with the terminating zero).
+/// The longest variable, in bytes: the kernel takes no longer one (`MAX_ARG_STRLEN`, with the terminating zero).
 const MAX_VARIABLE_BYTES: usize = 128 * 1024 - 1;
-/// As of a ConfigMap or a Secret of Kubernetes.
+/// The largest file of a key, in bytes: as of a ConfigMap or a Secret of Kubernetes.
 const MAX_FILE_BYTES: usize = 1024 * 1024;
 
 /// The keys of a directory.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct KeyFiles {
-    /// In the order of the keys' names.
+    /// The variables, in the order of the keys' names.
     pub variables: Vec<(String, OsString)>,
     /// Every value, whether or not it becomes a variable.
     pub values: Vec<Vec<u8>>,
-    /// Which keys are offered as files only, and why.
+    /// Notes on the keys that are offered as files only, and why.
     pub notes: Vec<String>,
 }
 
-/// Reads the keys of a directory. Directories are none, nor is what a mount keeps for itself. What is hidden is a key as
-/// any, `.pgpass` in `_PGPASS`; unless it cannot be read.
+/// Reads the keys of a directory. Directories are no keys, nor are the files that a mount keeps for itself. A hidden
+/// file is a key, as `.pgpass` in `_PGPASS`, unless it cannot be read.
 pub fn read(directory: &Path) -> io::Result<KeyFiles> {
     let mut entries: Vec<_> = std::fs::read_dir(directory)?.collect::<Result<_, _>>()?;
     entries.sort_by_key(std::fs::DirEntry::file_name);

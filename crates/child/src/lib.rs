@@ -1,5 +1,4 @@
-//! A `/bin/broker` as a child process: what whoever starts one does, be it the supervisor on a machine
-//! or the agent in a pod.
+//! Running a `/bin/broker` as a child process: the code that the supervisor on a machine and the agent in a pod share.
 //!
 //! [`keys`] makes its configuration into variables; [`group`] waits for it and ends what is left of it.
 
@@ -13,15 +12,15 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::io::Errno;
 
-/// Thirty years: a time that does not come.
+/// A time that does not come: thirty years.
 pub const NEVER: Duration = Duration::from_secs(30 * 365 * 24 * 60 * 60);
 
-/// Now, as the contract tells a broker its deadline.
+/// The time now, in the form in which the contract tells a broker its deadline.
 pub fn seconds_since_1970() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-/// Whether what the system refused may be had in a moment. `TXTBSY`: the executable is just being
+/// Whether an error of the system may pass in a moment. `TXTBSY`: the executable is just being
 /// written.
 pub fn passes(error: &io::Error) -> bool {
     let Some(code) = Errno::from_io_error(error) else { return true };

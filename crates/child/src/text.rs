@@ -1,4 +1,4 @@
-//! Text that was cut, perhaps in the middle of a character.
+//! Handles text that was cut, perhaps in the middle of a character.
 //!
 //! Redaction at a cut compares with the beginnings and ends of secrets: a replacement character would
 //! hide one.

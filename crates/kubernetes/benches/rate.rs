@@ -22,7 +22,7 @@ use k8s_openapi::api::core::v1::{Namespace, Secret};
 use kube::Client;
 use kube::api::{Api, DeleteParams, PostParams};
 use kube::runtime::watcher::{Config, Event, watcher};
-use kubernetes::{JobRunner, JobSettings, KubernetesStore, RecordChange, StoreSettings};
+use kubernetes::{Bonds, JobRunner, JobSettings, KubernetesStore, RecordChange, StoreSettings};
 use osb::jobs::contract::Capability;
 use osb::{Backend, Call, InstanceId, LastOperationQuery, OperationState, ProvisionRequest, Reply};
 use serde_json::json;
@@ -182,8 +182,8 @@ async fn engine(client: &Client) -> Engine {
     let settings = StoreSettings { namespace: NAMESPACE.to_owned(), broker: "rate".to_owned() };
     let store = Arc::new(KubernetesStore::open(client.clone(), settings).await.unwrap());
     let jobs = JobSettings::new(NAMESPACE, "rate", "manciple.test/none:1", "manciple.test/none:1");
-    let runner = JobRunner::open(client.clone(), jobs).await.unwrap();
-    runner.belongs_to(&store);
+    let bonds = Bonds { store: Some(Arc::clone(&store)), lead: None };
+    let runner = JobRunner::open(client.clone(), jobs, bonds).await.unwrap();
     let policy = Policy {
         broker: "rate".to_owned(),
         timeouts: PerAction::all(Duration::from_secs(600)),

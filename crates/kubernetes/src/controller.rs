@@ -31,7 +31,7 @@ const LONGEST: Duration = Duration::from_secs(10 * 60);
 /// changes from being heard.
 const AT_A_TIME: usize = 16;
 
-/// Runs for ever; to be spawned.
+/// Runs the controller for ever; to be spawned.
 pub async fn control(engine: Engine, store: Arc<KubernetesStore>, lead: Arc<Lead>) {
     // The loss of the lead is noticed at once, whatever is being waited for.
     let mut held = lead.held();

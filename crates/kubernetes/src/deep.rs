@@ -98,7 +98,7 @@ pub(crate) struct Object {
 /// Parses an object of any kind, without the parts, or members of its metadata, that are nested too deep.
 ///
 /// # Errors
-/// If it is none.
+/// If the text is no object.
 pub(crate) fn object(text: &str) -> serde_json::Result<Object> {
     // Nearly all objects are flat.
     if let Ok(object) = serde_json::from_str(text) {

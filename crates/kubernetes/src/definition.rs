@@ -72,7 +72,7 @@ pub(crate) fn condition_list<'a>(
         ("message", text("For people.")),
         ("lastTransitionTime", json!({"type": "string", "format": "date-time"})),
     ];
-    // The key of a list that is a map must be there.
+    // The key of a list with map semantics is required.
     let condition = object("", members.into_iter().chain(further)).requires(&["type", "status"]);
     json!({
         "type": "array",

@@ -50,7 +50,7 @@ pub use self::events::Events;
 pub use self::install::InstallError;
 pub use self::lease::Lead;
 pub use self::runner::{
-    Delivery, JobRunner, JobSettings, PackedAgent, PackedError, PodPolicy, RunnerOpenError,
+    Bonds, Delivery, JobRunner, JobSettings, PackedAgent, PackedError, PodPolicy, RunnerOpenError,
 };
 pub use self::store::{KubernetesStore, RecordChange, StoreSettings};
 pub use kube::Client;

@@ -129,7 +129,7 @@ fn no_key(key: &str) -> String {
     format!("it has no {key} that can be used: remove it to have a new one made")
 }
 
-/// The names of all brokers of which a namespace has a saved catalog.
+/// The names of all brokers with a saved catalog in a namespace.
 ///
 /// # Errors
 /// If the ConfigMaps cannot be listed.
@@ -149,7 +149,7 @@ pub async fn saved(client: Client, namespace: &str) -> Result<Vec<String>, OwnEr
 /// namespaces, too, its saved catalog with the secrets of dashboard clients, and the keys of its runs.
 ///
 /// # Errors
-/// If one of them cannot be removed.
+/// If something cannot be removed.
 pub async fn forget(
     client: Client,
     namespace: &str,

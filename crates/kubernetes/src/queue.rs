@@ -35,7 +35,8 @@ pub(crate) enum Looked {
     Idle,
     /// The next turn comes after this time, though nothing happens.
     Again(Duration),
-    /// A call failed: the next turn comes after a pause that grows with each failure, and after this time at the latest.
+    /// A call failed: the next turn comes after a pause that grows with each failure, and after this time at the
+    /// latest.
     Failed { latest: Option<Duration> },
 }
 
@@ -45,7 +46,7 @@ impl Looked {
 }
 
 impl From<Option<Duration>> for Looked {
-    /// After this time, if there is one.
+    /// The next turn comes after this time, if there is one.
     fn from(again: Option<Duration>) -> Self {
         again.map_or(Self::Idle, Self::Again)
     }

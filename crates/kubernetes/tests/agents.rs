@@ -11,7 +11,7 @@ use engine::testing::runner_contract::{BROKER, Behaviour, run, until, until_fini
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, ResourceQuota};
 use kube::api::{Api, DeleteParams, ListParams, PostParams};
-use kubernetes::{Delivery, JobRunner, PackedAgent};
+use kubernetes::{Bonds, Delivery, JobRunner, PackedAgent};
 use osb::jobs::contract::Capability;
 use osb::{Action, BindingId, Output};
 use serde_json::json;
@@ -35,7 +35,9 @@ async fn jobs() -> Jobs {
 }
 
 async fn open(jobs: &Jobs) -> JobRunner {
-    JobRunner::open(jobs.cluster.client.clone(), jobs.settings.clone()).await.unwrap()
+    JobRunner::open(jobs.cluster.client.clone(), jobs.settings.clone(), Bonds::default())
+        .await
+        .unwrap()
 }
 
 fn maps(jobs: &Jobs) -> Api<ConfigMap> {

@@ -15,7 +15,9 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::Client;
 use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kubernetes::resources::Kind;
-use kubernetes::{JobRunner, JobSettings, KubernetesStore, StoreSettings, definitions, names};
+use kubernetes::{
+    Bonds, JobRunner, JobSettings, KubernetesStore, StoreSettings, definitions, names,
+};
 use osb::ErrorKind;
 use serde_json::{Value, json};
 use testkit::plane::ControlPlane;
@@ -71,7 +73,7 @@ impl Town {
 
     async fn engine(&self, store: &Arc<KubernetesStore>) -> Engine {
         let jobs = JobSettings::new(PLACE, BROKER, "broker", "agent");
-        let runner = JobRunner::open(self.client.clone(), jobs).await.unwrap();
+        let runner = JobRunner::open(self.client.clone(), jobs, Bonds::default()).await.unwrap();
         let ports = Ports {
             store: Arc::clone(store) as _,
             runner: Arc::new(runner),

@@ -18,7 +18,7 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, ResourceQuota, Secret};
 use kube::api::{Api, DeleteParams, DynamicObject, PostParams};
 use kubernetes::resources::Kind;
-use kubernetes::{JobRunner, KubernetesStore, Lead, StoreSettings, names};
+use kubernetes::{Bonds, Client, JobRunner, KubernetesStore, Lead, StoreSettings, names};
 use serde_json::json;
 use support::jobs::Jobs;
 use support::{Cluster, proxied};
@@ -229,11 +229,16 @@ const TO_BEGIN: Duration = Duration::from_secs(12);
 
 /// A broker that works for longer than one may take to begin.
 async fn works(test: &str, plan: Plan) -> (Jobs, Proxy, JobRunner) {
+    let (jobs, proxy, client) = place_of_work(test, plan).await;
+    let runner = JobRunner::open(client, jobs.settings.clone(), Bonds::default()).await.unwrap();
+    (jobs, proxy, runner)
+}
+
+async fn place_of_work(test: &str, plan: Plan) -> (Jobs, Proxy, Client) {
     let mut jobs = Jobs::new(test, "#!/bin/sh\nsleep 600\n").await;
     jobs.settings.start_timeout = TO_BEGIN;
     let (proxy, client) = proxied(&jobs.cluster, plan).await;
-    let runner = JobRunner::open(client, jobs.settings.clone()).await.unwrap();
-    (jobs, proxy, runner)
+    (jobs, proxy, client)
 }
 
 #[tokio::test]
@@ -256,10 +261,11 @@ async fn a_run_is_not_ended_for_what_a_dead_watch_did_not_say_of_it() {
 
 #[tokio::test]
 async fn a_job_is_not_made_by_who_may_not_lead_any_more() {
-    let (jobs, _proxy, runner) = works("leads-not", Plan::calm()).await;
+    let (jobs, _proxy, client) = place_of_work("leads-not", Plan::calm()).await;
     let namespace = &jobs.cluster.namespace;
     let lead = Arc::new(Lead::new(jobs.cluster.client.clone(), namespace, BROKER, "it"));
-    runner.led_by(&lead);
+    let bonds = Bonds { store: None, lead: Some(Arc::clone(&lead)) };
+    let runner = JobRunner::open(client, jobs.settings.clone(), bonds).await.unwrap();
     let run = run(Behaviour::Succeeds, "it-1");
     let refused = runner.start(&run).await.unwrap_err();
     assert!(matches!(&refused, StartError::Unready(why) if why.contains("lead")), "{refused:?}");

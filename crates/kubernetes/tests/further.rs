@@ -14,7 +14,7 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Namespace, ResourceQuota, Secret};
 use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kubernetes::brokers::{self, Brokers, Registry};
-use kubernetes::{JobRunner, JobSettings, Lead};
+use kubernetes::{Bonds, JobRunner, JobSettings, Lead};
 use osb::PlanId;
 use osb::jobs::contract::Capability;
 use serde_json::json;
@@ -41,7 +41,7 @@ async fn what_was_given_to_a_run_in_a_further_namespace_goes_with_its_release() 
     let client = jobs.cluster.client.clone();
     let (further, namespaces) = further(&jobs).await;
     let brokers = Brokers::new(jobs.settings.clone(), vec![further.clone()]);
-    let runner = JobRunner::open_group(client.clone(), brokers).await.unwrap();
+    let runner = JobRunner::open_group(client.clone(), brokers, Bonds::default()).await.unwrap();
     let run = RunName::parse("provision-further-1").unwrap();
     let mut given = Secret::default();
     given.metadata.name = Some(run.to_string());
@@ -87,9 +87,20 @@ impl Movable {
     }
 
     async fn open(&self, client: &kube::Client, linger: Duration) -> (Arc<Brokers>, JobRunner) {
+        self.open_led(client, linger, None).await
+    }
+
+    async fn open_led(
+        &self,
+        client: &kube::Client,
+        linger: Duration,
+        lead: Option<&Arc<Lead>>,
+    ) -> (Arc<Brokers>, JobRunner) {
         let settings = JobSettings { linger, ..self.jobs.settings.clone() };
+        let bonds = Bonds { store: None, lead: lead.cloned() };
         let brokers = Brokers::new(settings, vec![self.further.clone()]);
-        let runner = JobRunner::open_group(client.clone(), Arc::clone(&brokers)).await.unwrap();
+        let runner =
+            JobRunner::open_group(client.clone(), Arc::clone(&brokers), bonds).await.unwrap();
         (brokers, runner)
     }
 
@@ -122,13 +133,12 @@ async fn a_job_that_is_where_its_plan_had_them_before_is_not_made_again() {
 
     // Who is to lead next hears of Jobs hours later.
     let (_proxy, late) = proxied(&town.jobs.cluster, Plan { lag: HOURS, ..Plan::calm() }).await;
-    let (now, next) = town.open(&late, Duration::from_secs(60)).await;
+    let (now, next) = town.open_led(&late, Duration::from_secs(60), Some(&lead)).await;
     let (before, last) = town.open(client, Duration::from_secs(60)).await;
     town.learn(&before).await;
     last.start(&first).await.unwrap();
     town.moves(&first.work.plan_id, &town.further).await;
     town.learn(&now).await;
-    next.led_by(&lead);
     let keeps = Arc::clone(&lead);
     let keeping = tokio::spawn(async move { keeps.keep().await });
     lead.held().wait_for(|held| *held).await.unwrap();
@@ -137,9 +147,8 @@ async fn a_job_that_is_where_its_plan_had_them_before_is_not_made_again() {
 
     // Who has led for long asks nobody first.
     let (proxy, prompt) = proxied(&town.jobs.cluster, Plan::calm()).await;
-    let (brokers, long) = town.open(&prompt, Duration::ZERO).await;
+    let (brokers, long) = town.open_led(&prompt, Duration::ZERO, Some(&lead)).await;
     town.learn(&brokers).await;
-    long.led_by(&lead);
     proxy.made();
     long.start(&second).await.unwrap();
     let calls = proxy.made();
@@ -243,7 +252,7 @@ async fn what_another_of_the_same_name_runs_in_the_same_further_namespace_is_lef
     let settings = JobSettings { broker: broker.clone(), ..other.settings.clone() };
     let further = vec![town.further.clone()];
     let same = Brokers::new(settings, further.clone());
-    let same = JobRunner::open_group(client.clone(), same).await.unwrap();
+    let same = JobRunner::open_group(client.clone(), same, Bonds::default()).await.unwrap();
     let (ours, theirs) = (runner.unreleased().await.unwrap(), same.unreleased().await.unwrap());
     let home = &other.cluster.namespace;
     kubernetes::own::forget(client.clone(), home, &further, &broker).await.unwrap();

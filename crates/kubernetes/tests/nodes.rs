@@ -14,7 +14,7 @@ use engine::policy::{OnLost, PerAction};
 use engine::{Engine, Policy, Ports, SystemClock};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, ListParams};
-use kubernetes::{JobRunner, JobSettings, KubernetesStore, RecordChange, StoreSettings};
+use kubernetes::{Bonds, JobRunner, JobSettings, KubernetesStore, RecordChange, StoreSettings};
 use osb::{
     Backend, Call, InstanceId, LastOperation, LastOperationQuery, OperationState, ProvisionRequest,
     Reply,
@@ -42,8 +42,8 @@ async fn engine(world: &World) -> Engine {
     let mut jobs = JobSettings::new(&world.namespace, BROKER, "broker", "agent");
     jobs.start_timeout = Duration::from_secs(10);
     jobs.grace = Duration::from_secs(1);
-    let runner = JobRunner::open(world.client.clone(), jobs).await.unwrap();
-    runner.belongs_to(&store);
+    let bonds = Bonds { store: Some(Arc::clone(&store)), lead: None };
+    let runner = JobRunner::open(world.client.clone(), jobs, bonds).await.unwrap();
     let ports = Ports {
         store: Arc::clone(&store) as _,
         runner: Arc::new(runner),

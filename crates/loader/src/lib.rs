@@ -1,11 +1,11 @@
-//! An executable that carries another, compressed, at its end: unpacks it into a file, and becomes it.
+//! The loader: an executable that carries another, compressed, at its end, unpacks it into a file, and becomes it.
 //!
 //! ```text
 //! packed:  the loader (ELF) │ the program, compressed (zlib) │ "MANCIPLE" │ length of the middle part
 //! ```
 //!
-//! A ConfigMap holds 1 MiB, and the agent has nearly two. It is built by `cargo xtask agent`, without the
-//! standard library and without libc, and so is some tens of kilobytes; any other build of it does the same.
+//! A ConfigMap holds 1 MiB, and the agent has nearly two. The loader is built by `cargo xtask agent`, without the
+//! standard library and without libc, so that it takes some tens of kilobytes; any other build of it does the same.
 #![no_std]
 
 #[cfg(feature = "pack")]
@@ -19,26 +19,26 @@ use miniz_oxide::inflate::core::{DecompressorOxide, decompress};
 
 /// The variable that says where the program is unpacked to, as an absolute path.
 pub const TARGET_VARIABLE: &str = "MANCIPLE_AGENT";
-/// How long [`trailer`] is, in bytes.
+/// The length of [`trailer`], in bytes.
 pub const TRAILER_BYTES: usize = MAGIC.len() + size_of::<u64>();
 
 const MAGIC: [u8; 8] = *b"MANCIPLE";
-/// As far as deflate looks back.
+/// The window of deflate, in bytes: as far as it looks back.
 const WINDOW: usize = 32 * 1024;
 const INPUT: usize = 16 * 1024;
 
-/// Why a program cannot be unpacked.
+/// The reason why a program cannot be unpacked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Damage<E> {
     /// Reading failed.
     Read(E),
     /// Writing failed.
     Write(E),
-    /// What is compressed is not as it was made, or is cut off.
+    /// The compressed content is damaged, or cut off.
     Content,
 }
 
-/// What stands at the end of a packed program of so many compressed bytes.
+/// The trailer at the end of a packed program of `length` compressed bytes.
 pub fn trailer(length: u64) -> [u8; TRAILER_BYTES] {
     let mut trailer = [0; TRAILER_BYTES];
     let (magic, rest) = trailer.split_at_mut(MAGIC.len());
@@ -47,17 +47,17 @@ pub fn trailer(length: u64) -> [u8; TRAILER_BYTES] {
     trailer
 }
 
-/// How many compressed bytes come before this, if it is such an end.
+/// The number of compressed bytes before a trailer; `None` if it is no trailer.
 pub fn length(trailer: &[u8; TRAILER_BYTES]) -> Option<u64> {
     let (magic, length) = trailer.split_first_chunk()?;
     (*magic == MAGIC).then(|| u64::from_le_bytes(*length.first_chunk().unwrap_or(&[0; 8])))
 }
 
-/// Unpacks what `read` gives, piece by piece, and checks it against its checksum. `read` says how many bytes
-/// it has put into its buffer, none at the end. Takes no memory but 60 kB of stack.
+/// Unpacks the bytes that `read` gives, piece by piece, and checks them against their checksum. `read` returns how many
+/// bytes it has put into its buffer, 0 at the end. Takes no memory but 60 kB of stack.
 ///
 /// # Errors
-/// [`Damage`]: what was written is of no use.
+/// [`Damage`]: the bytes that were written are of no use.
 pub fn inflate<E>(
     mut read: impl FnMut(&mut [u8]) -> Result<usize, E>,
     mut write: impl FnMut(&[u8]) -> Result<(), E>,

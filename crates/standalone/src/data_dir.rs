@@ -1,12 +1,12 @@
-//! Directories that survive a loss of power.
+//! Makes directories that survive a loss of power.
 
 use std::fs::{DirBuilder, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
-/// Makes a directory for us alone, and those above it that are missing; one that is there is left as it is. What was
-/// made is durable when this returns.
+/// Makes a directory that only this user can open, and those above it that are missing; one that is there is left as it
+/// is. The directories are durable when this returns.
 ///
 /// # Errors
 /// If one of them cannot be made or synced, or something else has its name.
@@ -32,7 +32,7 @@ pub(crate) fn sync_dir(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
 
-/// The last ancestor of a relative path is empty: it is where we are.
+/// Whether a directory is missing. The last ancestor of a relative path is empty: it is the current directory.
 fn is_missing(path: &Path) -> bool {
     !path.as_os_str().is_empty() && !path.exists()
 }

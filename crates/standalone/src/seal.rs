@@ -1,4 +1,4 @@
-//! Encryption at rest, and where its key comes from.
+//! Encryption at rest, and the sources of its key.
 //!
 //! What is kept on disk may be copied by whoever gets at the disk: a backup, a snapshot of a volume,
 //! a discarded drive. So parameters, contexts and credentials are written only sealed, with
@@ -29,16 +29,16 @@ use ring::aead::{AES_256_GCM, Aad, LessSafeKey, MAX_TAG_LEN, NONCE_LEN, Nonce, U
 use ring::rand::{SecureRandom, SystemRandom};
 use zeroize::Zeroizing;
 
-/// Bytes of a key.
+/// The length of a key, in bytes.
 pub const KEY_BYTES: usize = 32;
-/// Bytes that sealing adds to what is sealed.
+/// How many bytes sealing adds.
 pub const OVERHEAD_BYTES: usize = 1 + NONCE_LEN + 16;
 
 const FORMAT: u8 = 1;
-/// More than any spelling of a key takes; a larger file is not a key.
+/// The largest file that may be a key, in bytes: more than any spelling of a key takes.
 const LARGEST_KEY_FILE: u64 = 1024;
 
-/// Where the operator keeps the key.
+/// The place where the operator keeps the key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeySource {
     /// A file that only its owner (and group) can read: 32 bytes as base64, as hex, or raw.
@@ -57,7 +57,7 @@ impl fmt::Display for KeySource {
     }
 }
 
-/// Why there is no key.
+/// The error with which a key could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     /// The file or variable does not exist.
@@ -75,7 +75,7 @@ pub enum KeyError {
         /// Why.
         source: io::Error,
     },
-    /// Others can read or change the file.
+    /// The file can be read or changed by other users.
     #[error(
         "the key file {} is open to others (mode {mode:04o}). Run: chmod 600 {}",
         path.display(), path.display()
@@ -86,7 +86,7 @@ pub enum KeyError {
         /// Its permissions.
         mode: u32,
     },
-    /// It is not a key.
+    /// The content is not a key.
     #[error(
         "{place} is not a key: {why}. A key is 32 random bytes as base64 (44 characters) or hex \
          (64), as `openssl rand -base64 32` prints them"
@@ -94,7 +94,7 @@ pub enum KeyError {
     Malformed {
         /// Which.
         place: KeySource,
-        /// What is wrong with it.
+        /// The fault in the content.
         why: &'static str,
     },
 }
@@ -192,14 +192,14 @@ impl fmt::Debug for Cipher {
 }
 
 impl Cipher {
-    /// Takes a key.
+    /// Makes a cipher of a key.
     pub fn new(key: &[u8; KEY_BYTES]) -> Self {
         // `UnboundKey::new` only refuses a wrong length, which the type excludes.
         let Ok(unbound) = UnboundKey::new(&AES_256_GCM, key) else { unreachable!() };
         Self { key: LessSafeKey::new(unbound), random: SystemRandom::new() }
     }
 
-    /// A new random key, with its bytes, to be wrapped.
+    /// Makes a new random key, with its bytes, to be wrapped.
     ///
     /// # Errors
     /// [`NoRandomness`].
@@ -219,7 +219,7 @@ impl Cipher {
         sealing.end(context)
     }
 
-    /// What is written to it is sealed where it stands; room for so many bytes is made at once.
+    /// Begins content that is sealed in place; `room` bytes are allocated at once.
     ///
     /// # Errors
     /// [`NoRandomness`].
@@ -250,8 +250,8 @@ impl Cipher {
     }
 }
 
-/// Content on its way to be sealed. Of what is dropped before its end, nothing is left in memory, nor of the
-/// shorter buffers that it stood in.
+/// Content that is written and then sealed in place. If it is dropped before that, nothing of it is left in memory, nor
+/// in the shorter buffers that it was in before.
 pub struct Sealing<'c> {
     cipher: &'c Cipher,
     nonce: [u8; NONCE_LEN],

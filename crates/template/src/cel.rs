@@ -1,18 +1,18 @@
-//! Whether an expression in CEL is true of an object.
+//! Evaluates CEL expressions over an object: whether one is true.
 //!
-//! The expressions come from the templates of users, and the process that asks serves everybody: none may crash it
+//! The expressions come from users' templates, and the process that evaluates them serves everybody: none may crash it
 //! or keep it busy. The crate `cel` (0.15) bounds how deep brackets nest, but not how long a row of operators is, how
-//! long it runs or how much it makes: three loops in each other over a list of 200 take eight seconds. So this is the
-//! part of the language that a question about an object needs, every step counted, over the object as it is.
+//! long evaluation takes or how much it allocates: three nested loops over a list of 200 take eight seconds. So this is
+//! the part of the language that a question about an object needs, with every step counted, over the object as it is.
 //!
 //! ```text
 //! source ──lex──▶ tokens ──parse──▶ Node ──eval, with the object as `self`──▶ bool
 //! ```
 //!
-//! There are: null, booleans, int, uint, double, string, lists and maps, all operators with `? :` and `in`, fields and
+//! Supported: null, booleans, int, uint, double, string, lists and maps, all operators with `? :` and `in`, fields and
 //! indexes, the macros `has`, `all`, `exists`, `exists_one`, `map` and `filter`, and the functions `size`, `contains`,
-//! `startsWith`, `endsWith`, `int`, `uint`, `double` and `string`. There are not: regular expressions, bytes, times,
-//! types as values, protocol buffers. What is not there is said when the expression is parsed.
+//! `startsWith`, `endsWith`, `int`, `uint`, `double` and `string`. Not supported: regular expressions, bytes, times,
+//! types as values, protocol buffers. What is not supported is reported when the expression is parsed.
 
 mod arithmetic;
 mod eval;
@@ -24,20 +24,21 @@ mod value;
 
 use serde_json::Value;
 
-/// How long an expression may be, in bytes.
+/// How many bytes an expression may have.
 const LENGTH: usize = 4096;
-/// How deep it may nest, each operator being one level. It takes less than a megabyte of stack, unoptimised.
+/// How deep an expression may nest, each operator being one level. That takes less than a megabyte of stack,
+/// unoptimised.
 const DEPTH: u16 = 32;
-/// How many steps it may take: one for each operand, and one for each element or 64 bytes of text that an operator
-/// looks at or makes. All of them take about a tenth of a second and some 30 MB at most.
+/// How many steps an evaluation may take: one for each operand, and one for each element or 64 bytes of text that an
+/// operator reads or makes. All of them take about a tenth of a second and some 30 MB at most.
 const STEPS: u64 = 500_000;
 
-/// Why an expression says neither yes nor no. It has nothing of what the object holds.
+/// Why an expression is neither true nor false. The text quotes nothing of the object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// The object lacks what is asked for; it may come.
+    /// The object lacks a value that the expression needs; it may come.
     NotYet(String),
-    /// The expression is not right, whatever comes.
+    /// The expression is wrong, whatever the object becomes.
     Wrong(String),
 }
 
@@ -47,15 +48,15 @@ pub(crate) fn holds(source: &str, object: &Value) -> Result<bool, Fault> {
     eval::truth(&expression, object, STEPS)
 }
 
-/// Functions beyond those of the language, by their names: what they make of what they are asked of and with; `None`:
-/// there is no such function.
+/// Functions beyond those of the language, by name: the result for a receiver and arguments; `None` if there is no such
+/// function.
 type Functions<'f> = &'f dyn Fn(&str, &[Value]) -> Option<Value>;
 
-/// What an expression gives over values by their names. For trying expressions that others evaluate, as the API server
+/// Evaluates an expression over named values. For trying out expressions that others evaluate, such as the API server
 /// those of its policies. Nothing checks types beforehand.
 ///
 /// # Errors
-/// What is wrong with the expression, or missing in the values.
+/// If the expression is wrong, or a value is missing.
 #[cfg(any(test, feature = "testing"))]
 pub fn evaluate(
     source: &str,

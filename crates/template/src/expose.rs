@@ -1,8 +1,8 @@
-//! What a binding is given: what the annotations of the objects expose.
+//! The credentials of a binding: the values that annotations of the objects expose.
 //!
-//! `template.openshift.io/expose-KEY` holds a JSONPath template over the object that it is an annotation of;
-//! what the data of a Secret holds is decoded, and has to be text then. `template.openshift.io/base64-expose-KEY` leaves
-//! that in base64, and all else as it is: as in the original, whose objects have bytes in that place alone.
+//! `template.openshift.io/expose-KEY` holds a JSONPath template over the object that has the annotation; data of a
+//! Secret is decoded, and has to be text then. `template.openshift.io/base64-expose-KEY` leaves the data in base64, and
+//! other values as they are: as in the original, where only that place of an object has bytes.
 
 use std::collections::BTreeMap;
 
@@ -11,9 +11,9 @@ use serde_json::Value;
 
 use crate::jsonpath::{self, FindError, JsonPath};
 
-/// Before the name of what is exposed.
+/// The prefix of annotations that expose a plain value.
 const PLAIN: &str = "template.openshift.io/expose-";
-/// The same, in base64.
+/// The prefix of annotations that expose a value in base64.
 const ENCODED: &str = "template.openshift.io/base64-expose-";
 /// The kinds that may expose something, by group and kind: those of the original, and what a Route is translated to.
 const KINDS: [(&str, &str); 6] = [
@@ -25,19 +25,19 @@ const KINDS: [(&str, &str); 6] = [
     ("networking.k8s.io", "Ingress"),
 ];
 
-/// What is said where all that is exposed is more than is taken together.
+/// The message where the exposed values together exceed the limits.
 const TOO_MUCH: &str =
     "up to here it takes too long to find what is exposed, or it is too long: expose less";
 
-/// Why something cannot be exposed. It never has what an object holds.
+/// Why a value cannot be exposed. The message never quotes the object.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{kind} {name}: metadata.annotations[{annotation:?}]: {detail}")]
 pub struct NotExposed {
-    /// Of the object.
+    /// The kind of the object.
     pub kind: String,
-    /// Of the object.
+    /// The name of the object.
     pub name: String,
-    /// What asked for it.
+    /// The annotation that exposes it.
     pub annotation: String,
     /// What is wrong with it, and the remedy.
     pub detail: String,
@@ -49,22 +49,23 @@ pub fn may_expose(api_version: &str, kind: &str) -> bool {
     KINDS.contains(&(group, kind))
 }
 
-/// Which annotation exposes what, of an annotation's name; whether it is in base64.
+/// The key that an annotation exposes, by the annotation's name, and whether the value is in base64.
 pub(crate) fn exposed(annotation: &str) -> Option<(&str, bool)> {
     let plain = annotation.strip_prefix(PLAIN).map(|key| (key, false));
     plain.or_else(|| annotation.strip_prefix(ENCODED).map(|key| (key, true)))
 }
 
-/// What objects expose, all of them together.
+/// The values that all objects together expose.
 ///
-/// A path that leads nowhere gives nothing, as in the original: whoever reads an address that is not there yet gets
-/// an empty text. All paths together take as many steps as one may that is alone, [`jsonpath::MAX_STEPS`], and what they
-/// give has no more than [`jsonpath::MAX_BYTES`] bytes: an object has room for thousands of annotations.
+/// A path that leads nowhere gives an empty text, as in the original, for example for an address that is not there yet.
+/// All paths together may take as many steps as a single one, [`jsonpath::MAX_STEPS`], and give no more than
+/// [`jsonpath::MAX_BYTES`] bytes: an object has room for thousands of annotations.
 ///
 /// # Errors
 ///
-/// The first of these: an annotation that is no JSONPath, or that finds several things or what is not text, a number
-/// or a boolean; data that is no UTF-8, but for base64; a key that something else exposes already; too much of it.
+/// The first of these faults: an annotation that is no JSONPath, or that finds several values or something other than
+/// text, a number or a boolean; data that is no UTF-8, except for base64; a key that is exposed already; too many
+/// values or steps.
 pub fn expose<'a>(
     objects: impl IntoIterator<Item = &'a Value>,
 ) -> Result<BTreeMap<String, String>, NotExposed> {
@@ -76,7 +77,7 @@ pub fn expose<'a>(
     Ok(credentials)
 }
 
-/// What the paths that are still to be followed may cost.
+/// What the remaining paths may cost.
 struct Left {
     steps: usize,
     bytes: usize,
@@ -114,13 +115,13 @@ fn add(
     Ok(())
 }
 
-/// What a template of paths and text says of an object.
+/// Evaluates a JSONPath template for an object.
 fn evaluate(object: &Value, path: &str, encoded: bool, left: &mut Left) -> Result<Vec<u8>, String> {
-    // What an error of syntax quotes may be what a parameter holds that is in the annotation.
+    // A syntax error might quote the value of a parameter in the annotation.
     let path = JsonPath::parse(path).map_err(|_| {
         "it is no JSONPath template: `manciple template lint` of the template says why".to_owned()
     })?;
-    // What an error of finding quotes may be what a Secret holds.
+    // An evaluation error might quote the data of a Secret.
     let none = |error: FindError| match error.is_limit() {
         true => TOO_MUCH.to_owned(),
         false => "the path cannot be followed in this object".to_owned(),
@@ -156,7 +157,7 @@ fn scalar(object: &Value, found: &Value, encoded: bool) -> Result<Vec<u8>, Strin
     }
 }
 
-/// Whether this very node is an entry of a Secret's data.
+/// Whether a node is an entry of the Secret's data.
 fn is_secret_data(object: &Value, node: &Value) -> bool {
     let data = object["data"].as_object().filter(|_| object["kind"] == "Secret");
     data.is_some_and(|data| data.values().any(|entry| std::ptr::eq(entry, node)))

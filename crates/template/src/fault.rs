@@ -1,17 +1,17 @@
-//! What is wrong, and where.
+//! Faults of templates: what is wrong, and where.
 
 use std::fmt;
 
-/// Something that is wrong at one place of a template.
+/// A fault at one place of a template.
 ///
-/// It is shown as Kubernetes shows the error of a field: `template.parameters[0]: Required value: …`. It never has
-/// the value of a parameter, which may be a password; what the template itself says it may have.
+/// A fault is shown as Kubernetes shows the error of a field: `template.parameters[0]: Required value: …`. It never has
+/// the value of a parameter, which may be a password; it may quote the template itself.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{path}: {problem}: {detail}")]
 pub struct Fault {
-    /// Where, as in `template.objects[2].metadata.labels.app`.
+    /// The path of the fault, such as `template.objects[2].metadata.labels.app`.
     pub path: String,
-    /// Of which kind it is.
+    /// The kind of the fault.
     pub problem: Problem,
     /// What is wrong, and the remedy.
     pub detail: String,
@@ -20,15 +20,15 @@ pub struct Fault {
 /// The kinds of faults, in Kubernetes' words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Problem {
-    /// It is missing, or empty.
+    /// A value is missing, or empty.
     Required,
-    /// It cannot be this, which is what the template says, as JSON.
+    /// A value is not allowed: this, which the template has, as JSON.
     Invalid(String),
-    /// There is too much of it.
+    /// Something is too long, or takes too much.
     TooLong,
-    /// It is the second of its name.
+    /// Something is the second of its name.
     Duplicate(String),
-    /// It is as it may be, and does something other than it seems to: found by looking for it only.
+    /// Something is valid and does something other than it seems to; only linting finds these.
     Questionable,
 }
 
@@ -49,7 +49,7 @@ impl Fault {
         Self { path, problem, detail: detail.into() }
     }
 
-    /// Of what the template says at this place.
+    /// A fault about the value that the template has at this path.
     pub(crate) fn invalid(
         path: String,
         value: &serde_json::Value,
@@ -59,10 +59,10 @@ impl Fault {
     }
 }
 
-/// How much of a value is shown.
+/// How many characters of a value are shown.
 const SHOWN: usize = 120;
 
-/// A value as a message has it: cut where it is long.
+/// A value as messages show it: cut if it is long.
 fn shown(value: &serde_json::Value) -> String {
     let mut text = match value {
         serde_json::Value::Array(_) => "a list".to_owned(),
@@ -76,7 +76,7 @@ fn shown(value: &serde_json::Value) -> String {
     text
 }
 
-/// A place in what is walked through: put into words when something is wrong there, and not before.
+/// A place in a document, made into a path only when something is wrong there.
 #[derive(Clone, Copy)]
 pub(crate) enum Place<'a> {
     Root(&'a str),

@@ -1,4 +1,4 @@
-//! The groups of kinds that had none: in old templates everything of OpenShift is `v1`.
+//! The API groups of OpenShift's kinds that once had none: in old templates all of them have the version `v1`.
 
 const GROUPS: [(&str, &[&str]); 12] = [
     (
@@ -61,7 +61,7 @@ const GROUPS: [(&str, &[&str]); 12] = [
     ("user.openshift.io", &["Group", "Identity", "User", "UserIdentityMapping"]),
 ];
 
-/// The version that an object of `v1` and this kind has now; `None` for those of Kubernetes' core.
+/// The present `apiVersion` of a kind that has `v1` in old templates; `None` for kinds of Kubernetes' core.
 pub(crate) fn current(kind: &str) -> Option<String> {
     let group = GROUPS.iter().find(|(_, kinds)| kinds.contains(&kind));
     group.map(|(group, _)| format!("{group}/v1"))

@@ -1,5 +1,5 @@
-//! OpenShift templates (`template.openshift.io/v1`), processed. Pure: no clock, no network, and every function is
-//! total; what the original rounds, drops or panics at is an error here, or right.
+//! Processes OpenShift templates (`template.openshift.io/v1`). Pure: no clock, no network, and every function is total;
+//! what the original rounds, drops or panics at is an error here, or right.
 //!
 //! ```text
 //! JSON ── read ──▶ Template ── set ──▶ Template ── process ──▶ Processed: objects, message, values
@@ -12,8 +12,8 @@
 //! an object, as the API server has it ──▶ ready: whether it is what it is waited for to be
 //! ```
 //!
-//! The rules are those of `oc process` and of the TemplateInstance controller; the places where ours are other
-//! are said where they are.
+//! The rules are those of OpenShift's `oc process` and TemplateInstance controller ("the original"); where ours differ,
+//! a comment there says so.
 
 mod cel;
 mod expose;

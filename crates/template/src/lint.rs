@@ -1,4 +1,4 @@
-//! What would fail later, or do something other than it seems to.
+//! Lints templates: finds what would fail later, or do something other than it seems to.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,17 +12,18 @@ use crate::random::Seeded;
 use crate::substitute::{is_name, names, refers};
 use crate::template::{Parameter, Template, kind_of};
 
-/// Says that an object is waited for; the value is `true`.
+/// The annotation by which an object is waited for; the value is `true`.
 const WAIT: &str = "template.alpha.openshift.io/wait-for-ready";
-/// Whether there are bindings; anything but `false` says so.
+/// The annotation that says whether bindings are allowed; they are, unless it is `false`.
 const BINDABLE: &str = "template.openshift.io/bindable";
 /// The kinds that the original waits for.
 const WAITED_FOR: [&str; 7] =
     ["Build", "BuildConfig", "Deployment", "DeploymentConfig", "Job", "Route", "StatefulSet"];
 
 impl Template {
-    /// Everything that would fail once it is instantiated or bound, and everything that does something other than it
-    /// seems to ([`Problem::Questionable`]), in the order of the template. Of what parameters hold nothing is known.
+    /// Everything that would fail once the template is instantiated or bound, and everything that does something other
+    /// than it seems to ([`Problem::Questionable`]), in the order of the template. The values of parameters are not
+    /// known.
     pub fn lint(&self) -> Vec<Fault> {
         let mut lint = Lint::default();
         let root = Place::Root("template");
@@ -64,11 +65,11 @@ impl Template {
 #[derive(Default)]
 struct Lint {
     faults: Vec<Fault>,
-    /// What is referred to, and where first.
+    /// The parameters that are referred to, and where first.
     references: BTreeMap<String, String>,
 }
 
-/// What tells objects apart: group and kind, namespace, name.
+/// The identity of an object: group and kind, namespace, name.
 type Identity<'a> = (&'a str, &'a str, &'a str, &'a str);
 
 impl Lint {
@@ -152,7 +153,7 @@ impl Lint {
         }
     }
 
-    /// Notes what a text refers to, and what only looks as if it did.
+    /// Notes the parameters that a text refers to, and what only looks like a reference.
     fn text(&mut self, place: &Place<'_>, text: &str) {
         if !text.contains("${") {
             return;
@@ -262,7 +263,7 @@ impl Lint {
         if name.is_empty() {
             self.questionable(place, "names no credential");
         }
-        // Of one with parameters in it nobody can say yet what it is.
+        // A path with parameters in it is not known yet.
         if refers(path) || path.contains("${{") {
             return;
         }

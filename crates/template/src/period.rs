@@ -1,9 +1,9 @@
-//! Periods of time, as people write them in configurations, annotations and resources.
+//! Parses periods of time, as people write them in configurations, annotations and resources.
 
 use std::time::Duration;
 
-/// Reads a period: numbers with units from days to milliseconds, as `90s`, `1h30m`, `7d` or `1d12h`, and what ISO 8601 and
-/// Go have besides, as `PT15M` or `1.5h`. `None` if it is none, or below nothing.
+/// Reads a period: numbers with units from days to milliseconds, such as `90s`, `1h30m`, `7d` or `1d12h`, and the forms
+/// of ISO 8601 and Go, such as `PT15M` or `1.5h`. `None` if the text is none, or is negative.
 pub fn period(text: &str) -> Option<Duration> {
     in_units(text).or_else(|| {
         let period: jiff::SignedDuration = text.parse().ok()?;
@@ -11,7 +11,7 @@ pub fn period(text: &str) -> Option<Duration> {
     })
 }
 
-/// The library knows neither days nor what follows them.
+/// Parses numbers with units, because the library supports neither days nor units after them.
 fn in_units(text: &str) -> Option<Duration> {
     let mut rest = text.trim();
     let mut millis: u64 = 0;

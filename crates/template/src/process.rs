@@ -1,8 +1,8 @@
-//! A template becomes objects.
+//! Processes a template into objects.
 //!
-//! In this order: values, the message, labels, then each object: its namespace goes, parameters are substituted, old
-//! kinds get their group, labels are added. What is wrong with values ends it; what is wrong with objects is
-//! gathered from all of them.
+//! The order is: values, the message, labels, then each object: its namespace is removed, parameters are substituted,
+//! old kinds get their group, labels are added. Faults of values end the processing; faults of objects are collected
+//! from all of them.
 
 use std::collections::BTreeMap;
 
@@ -15,34 +15,34 @@ use crate::random::Random;
 use crate::substitute::{Held, MOST, Substitution, Text, TooMuch, Values, refers};
 use crate::template::{Parameter, Template, kind_of};
 
-/// What has become of a template.
+/// A processed template.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Processed {
-    /// In the order of the template.
+    /// The objects, in the order of the template.
     pub objects: Vec<Value>,
-    /// With its parameters in it.
+    /// The message, with parameters substituted.
     pub message: String,
-    /// Each with its value, generated ones too: keep them, for nothing makes them again.
+    /// The parameters, each with its value, generated ones, too: they have to be kept, because they cannot be generated
+    /// again.
     pub parameters: Vec<Parameter>,
-    /// What every object got.
+    /// The labels that every object got.
     pub labels: Option<BTreeMap<String, String>>,
-    /// What was passed over, as in the original: labels of objects that are not text, for there are none.
+    /// What was left out, as in the original: labels of objects that are no strings, which Kubernetes does not have.
     pub warnings: Vec<Fault>,
-    /// How many bytes of memory all that parameters came to takes, about: 4 MiB at most.
+    /// About how many bytes of memory the substituted parameters take: 4 MiB at most.
     pub spent: usize,
 }
 
 impl Template {
-    /// Processes it. Values that are generated come from `random`.
+    /// Processes the template. Generated values come from `random`.
     ///
-    /// Integers of 64 bits stay what they are. A parameter whose JSON is `null` removes the member that it is the
-    /// value of.
+    /// 64-bit integers stay unchanged. A parameter whose JSON is `null` removes the member whose value it is.
     ///
     /// # Errors
     ///
-    /// All of the first kind that there are, each with its path: values that are required or cannot be generated;
-    /// then what is wrong with objects, among it what the original panics at (`null` for an element of a list, a
-    /// key that is no text) or decides by chance (two keys that become one).
+    /// All faults of the first of these kinds, each with its path: values that are required or cannot be generated;
+    /// then faults of objects, also those at which the original panics (`null` for an element of a list, a key that is
+    /// no text) or which it decides by chance (two keys that become one).
     pub fn process(mut self, random: &mut dyn Random) -> Result<Processed, Vec<Fault>> {
         self.values(random)?;
         let values: Values<'_> =
@@ -71,7 +71,7 @@ impl Template {
         Ok(Processed { objects, message, parameters, labels, warnings, spent })
     }
 
-    /// A value for each parameter that has none.
+    /// Generates a value for each parameter that has none.
     fn values(&mut self, random: &mut dyn Random) -> Result<(), Vec<Fault>> {
         let mut faults = Vec::new();
         let mut room = MOST_GENERATED;
@@ -87,7 +87,7 @@ impl Template {
                         room -= value.len();
                         parameter.value = value;
                     }
-                    // The next ones would be refused, too.
+                    // The next values would be refused, too.
                     Err(Refused::TooLong) => {
                         faults.push(Fault::new(
                             path,
@@ -117,7 +117,7 @@ impl Template {
     }
 }
 
-/// Through everything that parameters may be in.
+/// A walk through everything that may have parameters in it.
 struct Walk<'a> {
     substitution: Substitution<'a>,
     faults: Vec<Fault>,
@@ -130,7 +130,7 @@ impl Walk<'_> {
             "up to here parameters take more than {} MiB of memory: refer to large ones less often",
             MOST / (1024 * 1024)
         );
-        // Whatever comes after it is no better: it is said once.
+        // All later places exceed the limit, too: it is reported once.
         if !self.faults.iter().any(|fault| fault.problem == Problem::TooLong) {
             self.faults.push(Fault::new(place.to_string(), Problem::TooLong, detail));
         }
@@ -190,7 +190,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Everything in it, however deep: no deeper than what it was read with.
+    /// Substitutes parameters in a value, at all its levels, which are no more than parsing allows.
     fn value(&mut self, place: &Place<'_>, value: &mut Value) {
         match value {
             Value::String(text) => match self.substitution.value(text) {
@@ -212,7 +212,7 @@ impl Walk<'_> {
     fn list(&mut self, place: &Place<'_>, list: &mut [Value]) {
         for (index, element) in list.iter_mut().enumerate() {
             let place = Place::Index(place, index);
-            // Nothing else can become null.
+            // Only such an element can become null.
             let whole = element.as_str().filter(|text| text.starts_with("${{")).map(str::to_owned);
             self.value(&place, element);
             if let (Some(text), Value::Null) = (whole, &*element) {
@@ -251,7 +251,7 @@ impl Walk<'_> {
         renamed
     }
 
-    /// What a key becomes; `None`: itself.
+    /// The key with parameters substituted; `None` if it stays the same.
     fn key(&mut self, place: &Place<'_>, key: &str) -> Option<String> {
         let place = Place::Key(place, key);
         match self.substitution.value(key) {
@@ -269,7 +269,7 @@ impl Walk<'_> {
         }
     }
 
-    /// A kind of `v1` that has a group now gets it.
+    /// Sets the present group of a kind that once had `v1`.
     fn group(&mut self, place: &Place<'_>, object: &mut Map<String, Value>) {
         let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default();
         let (version, kind) = (text("apiVersion"), text("kind"));
@@ -285,14 +285,14 @@ impl Walk<'_> {
         }
     }
 
-    /// What it has become may be what a parameter holds: it is not shown.
+    /// Notes a fault of a substituted member. Its value may come from a parameter: it is not shown.
     fn became(&mut self, place: &Place<'_>, object: &Map<String, Value>, detail: &str) {
         let found = if let Place::Key(_, key) = place { object.get(*key) } else { None };
         let problem = Problem::Invalid(kind_of(found.unwrap_or(&Value::Null)).to_owned());
         self.faults.push(Fault::new(place.to_string(), problem, detail));
     }
 
-    /// Those of the template take the place of the object's own.
+    /// Adds the template's labels to an object, where they replace its own.
     fn add_labels(
         &mut self,
         place: &Place<'_>,
@@ -316,7 +316,7 @@ impl Walk<'_> {
             return self.became(&place, metadata, detail);
         }
         let Some(own) = map_of(metadata.entry("labels").or_insert(Value::Null)) else { return };
-        // A key may be what a parameter holds, as a value may.
+        // A key may come from a parameter, like a value.
         let lost =
             own.iter().filter(|(key, value)| !value.is_string() && !labels.contains_key(*key));
         if let Some((_, value)) = lost.clone().next() {
@@ -330,7 +330,7 @@ impl Walk<'_> {
     }
 }
 
-/// A map; nothing is an empty one.
+/// The value as a map; null becomes an empty one.
 fn map_of(value: &mut Value) -> Option<&mut Map<String, Value>> {
     if value.is_null() {
         *value = Value::Object(Map::new());
@@ -338,14 +338,14 @@ fn map_of(value: &mut Value) -> Option<&mut Map<String, Value>> {
     value.as_object_mut()
 }
 
-/// An object is created where its template is instantiated, unless a parameter says where. `${{NAME}}` is none
-/// that could, as in the original.
+/// Removes the namespace of an object, which is created where its template is instantiated, unless a parameter gives
+/// the namespace. `${{NAME}}` cannot, as in the original.
 fn strip_namespace(object: &mut Value) {
     let Some(object) = object.as_object_mut() else { return };
     let holder = match object.get_mut("metadata") {
         Some(Value::Object(metadata)) => metadata,
         Some(_) => return,
-        // Before objects had metadata.
+        // From the time before objects had metadata.
         None => object,
     };
     let stays = holder.get("namespace").and_then(Value::as_str).is_some_and(refers);
@@ -354,9 +354,9 @@ fn strip_namespace(object: &mut Value) {
     }
 }
 
-/// Numbers are written as Go writes them: `1.0` is `1` to a server that takes no fractions.
+/// Makes whole numbers integers, as Go writes them: `1.0` becomes `1`, for a server that takes no fractions.
 fn whole_number(number: &mut Number) {
-    // Beyond this not every integer is a float.
+    // Beyond this number not every integer can be a float.
     const EXACT: f64 = 9_007_199_254_740_992.0;
     if let Some(float) = number.as_f64().filter(|_| number.is_f64())
         && float.fract() == 0.0

@@ -1,23 +1,23 @@
-//! Where generated values come from.
+//! Sources of randomness for generated values.
 
 use ring::rand::SecureRandom as _;
 
-/// The operating system has no random bytes.
+/// The error where the operating system has no random bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the operating system gives no random bytes")]
 pub struct NoRandomness;
 
 /// A source of random bytes.
 pub trait Random {
-    /// Fills them all.
+    /// Fills all bytes.
     ///
     /// # Errors
     ///
-    /// When there are none to be had: nothing is generated then.
+    /// If there are no random bytes: then nothing is generated.
     fn fill(&mut self, bytes: &mut [u8]) -> Result<(), NoRandomness>;
 }
 
-/// The operating system's, for passwords.
+/// The operating system's random bytes, for passwords.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct System;
 
@@ -27,7 +27,7 @@ impl Random for System {
     }
 }
 
-/// Zeros: for comparisons, in which a password that was made is no difference; never for what is used.
+/// Zeros instead of random bytes: only for comparisons, in which a generated password is no difference.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Zeros;
 
@@ -38,12 +38,12 @@ impl Random for Zeros {
     }
 }
 
-/// The same bytes each time, for tests alone: whoever knows the seed knows them all.
+/// The same bytes each time, only for tests: anybody who knows the seed knows them all.
 #[derive(Debug, Clone, Copy)]
 pub struct Seeded(pub u64);
 
 impl Random for Seeded {
-    /// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators").
+    /// Fills by SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators").
     fn fill(&mut self, bytes: &mut [u8]) -> Result<(), NoRandomness> {
         for chunk in bytes.chunks_mut(8) {
             self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -57,7 +57,7 @@ impl Random for Seeded {
     }
 }
 
-/// So many of these, each as likely as every other.
+/// Chooses `count` characters of an alphabet, all equally likely.
 pub(crate) fn choose(
     random: &mut dyn Random,
     alphabet: &[u8],
@@ -65,7 +65,7 @@ pub(crate) fn choose(
 ) -> Result<String, NoRandomness> {
     let mut chosen = String::with_capacity(count);
     let mut bytes = [0; 64];
-    // Beyond the last whole multiple some would be likelier than others.
+    // Beyond the last whole multiple some characters would be likelier than others.
     let fair = 256 - 256 % alphabet.len().max(1);
     while chosen.len() < count && !alphabet.is_empty() {
         random.fill(&mut bytes)?;

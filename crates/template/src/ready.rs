@@ -1,8 +1,8 @@
-//! Whether what a template has made is ready, as far as somebody waits for it.
+//! Decides whether an awaited object of a template is ready.
 //!
-//! An annotation of the object asks to wait. What ready means is a matter of the kind: for the kinds that the original
-//! knows it is what it was there, for all others what kstatus (sigs.k8s.io/cli-utils) says. An expression in another
-//! annotation decides instead of either.
+//! An annotation of the object asks to wait. What ready means depends on the kind: for the kinds that the original
+//! waits for it is the same as there, for all others what kstatus (sigs.k8s.io/cli-utils) says. An expression in
+//! another annotation decides instead of either.
 //!
 //! ```text
 //! is_awaited? ──▶ ready-when ──▶ a kind of the original ──▶ any other kind
@@ -21,23 +21,23 @@ use serde_json::Value;
 use crate::cel::{self, Fault};
 use crate::period::period;
 
-/// That an object is waited for: `true`, in whatever case. The original's.
+/// The original's annotation by which an object is waited for: `true`, in capital or small letters.
 const WAIT_FOR_READY: &str = "template.alpha.openshift.io/wait-for-ready";
-/// When it is ready: an expression in CEL over the object as `self`.
+/// The annotation that says when an object is ready: a CEL expression over the object as `self`.
 const READY_WHEN: &str = "template.manciple.dev/ready-when";
-/// How long is waited for it.
+/// The annotation that says how long an object is waited for.
 const READY_TIMEOUT: &str = "template.manciple.dev/ready-timeout";
-/// How long a text for people may be, in characters.
+/// How many characters a text for people may have.
 const TEXT: usize = 256;
 
-/// How far an object is. The texts are for people, and have nothing of what a Secret holds.
+/// The readiness of an object. The texts are for people, and quote nothing of a Secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Readiness {
-    /// Nothing is waited for any more.
+    /// The object is ready.
     Ready,
-    /// It may become ready: what is waited for.
+    /// The object may become ready; with what it waits for.
     Waiting(String),
-    /// It will not become ready of its own: why.
+    /// The object will not become ready by itself; with the reason.
     Failed(String),
 }
 
@@ -48,7 +48,7 @@ pub fn is_awaited(object: &Value) -> bool {
     wait.is_some_and(|wait| wait.to_lowercase() == "true") || annotations[READY_WHEN].is_string()
 }
 
-/// How far an object is, as the API server returns it.
+/// The readiness of an object, as the API server returns it.
 pub fn readiness(object: &Value) -> Readiness {
     let readiness = match object["metadata"]["annotations"][READY_WHEN].as_str() {
         Some(expression) => when(expression, object),
@@ -61,11 +61,11 @@ pub fn readiness(object: &Value) -> Readiness {
     }
 }
 
-/// How long is waited for an object, or for all of an instance, by its `metadata.annotations`; `None`: nothing is said.
+/// How long an object, or a whole instance, is waited for, by its `metadata.annotations`; `None` if they do not say.
 ///
 /// # Errors
 ///
-/// What is no period, is not longer than nothing, or is no text.
+/// If the annotation is no positive period, or no text.
 pub fn timeout(annotations: &Value) -> Result<Option<Duration>, String> {
     let annotation = &annotations[READY_TIMEOUT];
     if annotation.is_null() {

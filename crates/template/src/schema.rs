@@ -1,13 +1,13 @@
-//! What may be set of a template, as a JSON Schema.
+//! The JSON Schema of a template's parameters.
 
 use serde_json::{Map, Value, json};
 
 use crate::template::Template;
 
 impl Template {
-    /// The schema of a map of its parameters: each a string; required is what has neither a value nor a way to get one.
-    /// The original's said so of what has a value, too, and did not insist on it: here it is insisted on. Parameters
-    /// that nobody named have no place in it.
+    /// The schema of a map of the parameters: each is a string; required are those marked as required that have neither
+    /// a value nor a way to get one. The original's schema also requires those with a value, and does not enforce that:
+    /// this one is enforced. Parameters without a name are left out.
     pub fn schema(&self) -> Value {
         let named = || self.parameters.iter().filter(|it| !it.name.is_empty());
         let mut properties = Map::new();

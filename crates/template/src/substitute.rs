@@ -1,17 +1,18 @@
-//! Parameters in text: `${NAME}` anywhere in it, `${{NAME}}` in place of it.
+//! Substitutes parameters in text: `${NAME}` anywhere in it, `${{NAME}}` for the whole text.
 
 use std::collections::HashMap;
 
 use serde_json::Value;
 
-/// By their names.
+/// The values of parameters, by name.
 pub(crate) type Values<'a> = HashMap<&'a str, Held<'a>>;
 
-/// What a parameter holds.
+/// The value of a parameter.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Held<'a> {
     text: &'a str,
-    /// It has a character of a reference: it may complete one. Looked for once, for it may be long.
+    /// Whether the value has a character of a reference, and so may complete one. Computed once, because the value may
+    /// be long.
     completes: bool,
 }
 
@@ -21,32 +22,32 @@ impl<'a> Held<'a> {
     }
 }
 
-/// So many bytes of memory all that parameters come to in a template may take. An API server takes objects of 3 MiB, and
-/// etcd 1.5 MiB; who instantiates templates of others has many at once.
+/// How many bytes of memory the substituted parameters of a template may take. An API server takes objects of 3 MiB,
+/// and etcd 1.5 MiB; a process that instantiates others' templates has many at once.
 pub(crate) const MOST: usize = 4 * 1024 * 1024;
-/// So many bytes may be looked through for it.
+/// How many bytes may be searched for references.
 const LOOKED_THROUGH: usize = 64 * 1024 * 1024;
 
-/// They come to more than [`MOST`], or to more work than that is worth.
+/// The error where the substitution exceeds [`MOST`], or [`LOOKED_THROUGH`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TooMuch;
 
-/// What a text becomes.
+/// A text after substitution.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Text {
-    /// Itself.
+    /// The text is unchanged.
     Same,
     Other(String),
-    /// What a parameter that stands for all of it holds, as JSON.
+    /// The value of a parameter that stands for the whole text, as JSON.
     Json(Value),
 }
 
-/// Substitutes, and keeps count of what that costs.
+/// A substitution of parameters that counts what it costs.
 pub(crate) struct Substitution<'a> {
     values: Values<'a>,
-    /// Of [`MOST`].
+    /// What is left of [`MOST`].
     left: usize,
-    /// Of [`LOOKED_THROUGH`].
+    /// What is left of [`LOOKED_THROUGH`].
     looks_left: usize,
 }
 
@@ -62,20 +63,20 @@ impl<'a> Substitution<'a> {
         Self { values, left: MOST, looks_left: LOOKED_THROUGH }
     }
 
-    /// How much it came to.
+    /// How many bytes of [`MOST`] have been spent.
     pub(crate) fn spent(&self) -> usize {
         MOST - self.left
     }
 
-    /// What is too much once is so for all that follows.
+    /// Spends bytes of [`MOST`]; once it is exceeded, all further calls fail.
     pub(crate) fn spend(&mut self, bytes: usize) -> Result<(), TooMuch> {
         take(&mut self.left, bytes)
     }
 
-    /// Of a member's value: text, or what `${{NAME}}` holds.
+    /// Substitutes in a member's value: the result is text, or the JSON for `${{NAME}}`.
     pub(crate) fn value(&mut self, text: &str) -> Result<Text, TooMuch> {
         let Some(value) = self.whole(text) else { return self.part(text) };
-        // Before it is read: it may be many times as large then.
+        // Counted before the value is parsed: it may be many times as large then.
         self.spend(memory(value))?;
         match serde_json::from_str::<Value>(value) {
             Ok(json) => Ok(Text::Json(json)),
@@ -83,7 +84,7 @@ impl<'a> Substitution<'a> {
         }
     }
 
-    /// Of what can only be text: labels, the message.
+    /// Substitutes in a value that can only be text: labels, the message.
     pub(crate) fn text(&mut self, text: &str) -> Result<Option<String>, TooMuch> {
         if let Some(value) = self.whole(text) {
             self.spend(value.len())?;
@@ -95,15 +96,15 @@ impl<'a> Substitution<'a> {
         }
     }
 
-    /// The value of the parameter that stands for all of it: `${{NAME}}`.
+    /// The value of the parameter that stands for the whole text: `${{NAME}}`.
     fn whole(&self, text: &str) -> Option<&'a str> {
         let name = text.strip_prefix("${{")?.strip_suffix("}}")?;
         self.values.get(name).filter(|_| is_name(name)).map(|held| held.text)
     }
 
-    /// Each reference in the text, in order, replaces its first occurrence in what has become of the text by then:
-    /// so the original does it, and so a value may complete a reference that comes later. Where no value can,
-    /// which is nearly always, it is one pass.
+    /// Substitutes the references in a text. In order, each one's value replaces the first occurrence of the reference
+    /// in the text as it is by then: so the original does it, and so a value may complete a later reference. If no
+    /// value can, which is nearly always, one pass suffices.
     fn part(&mut self, text: &str) -> Result<Text, TooMuch> {
         let matches = matches(text, &self.values);
         if matches.iter().all(|it| it.value.is_none()) {
@@ -152,8 +153,8 @@ fn take(left: &mut usize, bytes: usize) -> Result<(), TooMuch> {
     rest.map(drop).ok_or(TooMuch)
 }
 
-/// What a text takes as JSON, at the most: a map has room for eleven members from the first on, and is half empty at the
-/// worst. What is no list and no map takes what it says.
+/// How many bytes a text takes at most once it is parsed as JSON: a map has room for eleven members from the first on,
+/// and is half empty at the worst. A value that is no list and no map takes its length.
 fn memory(text: &str) -> usize {
     const MAP: usize = 640;
     const ENTRY: usize = 112;
@@ -180,7 +181,7 @@ pub(crate) fn is_name(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(of_name)
 }
 
-/// Whether a text has a reference in it, to whatever.
+/// Whether a text has a reference in it, to any name.
 pub(crate) fn refers(text: &str) -> bool {
     !matches(text, &Values::new()).is_empty()
 }
@@ -211,7 +212,7 @@ fn matches<'a>(text: &str, values: &Values<'a>) -> Vec<Match<'a>> {
     found
 }
 
-/// Whether no value can be a part of a reference, with what is around it.
+/// Whether no value can form a reference together with the text around it.
 fn is_plain(text: &str, matches: &[Match<'_>]) -> bool {
     let begins = |between: &str| between.ends_with('$') || between.contains("${");
     let mut from = 0;

@@ -1,4 +1,4 @@
-//! A template as it is written, read with every fault at once.
+//! The parsed template; reading reports every fault at once.
 
 use std::collections::BTreeMap;
 
@@ -6,56 +6,55 @@ use serde_json::{Map, Value};
 
 use crate::fault::{Fault, Place, Problem};
 
-/// The version that templates have.
+/// The `apiVersion` of templates.
 pub const API_VERSION: &str = "template.openshift.io/v1";
-/// The version of old ones, from when OpenShift had no groups.
+/// The `apiVersion` of old templates, from when OpenShift had no API groups.
 const LEGACY: &str = "v1";
-/// Their kind.
+/// The kind of templates.
 pub const KIND: &str = "Template";
 
 /// A template: objects with parameters in them.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Template {
-    /// As it is written; what it is named, and what its annotations say of it.
+    /// The metadata as it is written, with name and annotations.
     pub metadata: Map<String, Value>,
-    /// What whoever instantiates it is told.
+    /// The message for whoever instantiates the template.
     pub message: String,
-    /// What becomes an object each. Nothing is known of them before they are processed.
+    /// The objects, unprocessed: nothing is checked in them before that.
     pub objects: Vec<Value>,
-    /// In the order in which people are asked for them.
+    /// The parameters, in the order in which users are asked for them.
     pub parameters: Vec<Parameter>,
-    /// Labels that every object gets. None, and an empty map, are two things: the latter gives every object `labels`.
+    /// Labels that every object gets. `None` and an empty map differ: the latter gives every object a member `labels`.
     pub labels: Option<BTreeMap<String, String>>,
-    /// Members that a template has not, by their paths: they do nothing.
+    /// The paths of unknown members, which have no effect.
     pub unknown: Vec<String>,
 }
 
-/// What may be set of a template.
+/// A parameter of a template.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Parameter {
-    /// By this it is referred to: `${NAME}`, `${{NAME}}`.
+    /// The name by which the parameter is referred to: `${NAME}`, `${{NAME}}`.
     pub name: String,
     /// A name for people.
     pub display_name: String,
-    /// What it is for.
+    /// What the parameter is for.
     pub description: String,
-    /// What it is unless somebody sets it; not generated then.
+    /// The value unless somebody sets another; if there is one, none is generated.
     pub value: String,
-    /// How a value is made when it has none: `expression` or nothing.
+    /// How a missing value is generated: `expression`, or empty for not at all.
     pub generate: String,
-    /// What it is made of.
+    /// The expression from which a value is generated.
     pub from: String,
     /// Whether an empty value is refused.
     pub required: bool,
 }
 
 impl Template {
-    /// Reads one. What it has beyond the members of a template is let be, as API servers do.
+    /// Reads a template. Unknown members are ignored, as API servers do.
     ///
     /// # Errors
     ///
-    /// All faults, each with its path: another kind, and members of other types than they have. A `null` counts as
-    /// absent.
+    /// All faults, each with its path: another kind, and members of wrong types. A `null` counts as absent.
     pub fn read(document: Value) -> Result<Self, Vec<Fault>> {
         let mut reader = Reader::default();
         let root = Place::Root("template");
@@ -88,18 +87,18 @@ impl Template {
         }
     }
 
-    /// Its name; empty if it has none.
+    /// The name of the template; empty if it has none.
     pub fn name(&self) -> &str {
         self.metadata.get("name").and_then(Value::as_str).unwrap_or_default()
     }
 
-    /// One of its annotations.
+    /// An annotation of the template.
     pub fn annotation(&self, key: &str) -> Option<&str> {
         self.metadata.get("annotations")?.get(key)?.as_str()
     }
 
-    /// Sets a parameter: nothing is generated for it then, and an empty value is one. Whether there is such a
-    /// parameter. Where several have the name all are set: the original sets the first, and uses the last.
+    /// Sets a parameter: then none is generated, not even for an empty value. Returns whether there is such a
+    /// parameter. If several have the name all are set: the original sets the first, and uses the last.
     pub fn set(&mut self, name: &str, value: &str) -> bool {
         let mut any = false;
         for parameter in self.parameters.iter_mut().filter(|it| it.name == name) {
@@ -110,7 +109,7 @@ impl Template {
         any
     }
 
-    /// The same of many, in one pass.
+    /// Sets many parameters in one pass, like [`Template::set`].
     pub fn set_all(&mut self, values: &BTreeMap<String, String>) {
         for parameter in &mut self.parameters {
             if let Some(value) = values.get(&parameter.name) {
@@ -121,7 +120,7 @@ impl Template {
     }
 }
 
-/// Reads on when something is wrong.
+/// A reader that continues after a fault.
 #[derive(Default)]
 struct Reader {
     faults: Vec<Fault>,
@@ -129,7 +128,7 @@ struct Reader {
 }
 
 impl Reader {
-    /// What stands at a wrong place may be a password: it is not shown.
+    /// Notes a value of a wrong type, which is not shown: it may be a password.
     fn wrong(&mut self, place: &Place<'_>, found: &Value, detail: &str) {
         let problem = Problem::Invalid(kind_of(found).to_owned());
         self.faults.push(Fault::new(place.to_string(), problem, detail));
@@ -150,7 +149,7 @@ impl Reader {
         }
     }
 
-    /// What is left when all that is known was taken.
+    /// Notes the members that are left when all known ones were taken.
     fn unknown(&mut self, of: &Place<'_>, left: &Map<String, Value>) {
         self.unknown.extend(left.keys().map(|key| Place::Key(of, key).to_string()));
     }
@@ -225,7 +224,7 @@ impl Reader {
     }
 }
 
-/// What something is, for people.
+/// The type of a value, for people.
 pub(crate) fn kind_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use crate::ports::Clock;
 use crate::record::Timestamp;
 
-/// Starts at a fixed date.
+/// A clock on tokio's time that starts at a fixed date.
 pub struct TestClock {
     start: tokio::time::Instant,
 }

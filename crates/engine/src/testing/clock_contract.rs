@@ -1,4 +1,4 @@
-//! What every [`Clock`] must do, as named cases over the port alone.
+//! The contract suite of clocks: what every [`Clock`] must do, as named cases over the port alone.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::ports::Clock;
 use crate::record::Timestamp;
 
-/// Long enough to be told from nothing, short enough to be waited for.
+/// A pause that is long enough to be told from none, and short enough to be waited for.
 const MOMENT: Duration = Duration::from_millis(50);
 
 /// Runs every case.
@@ -22,7 +22,7 @@ pub async fn run(clock: Arc<dyn Clock>) {
     a_sleep_may_be_given_up(&*clock).await;
 }
 
-/// Between 2020 and 2100: seconds or microseconds would lie outside.
+/// The time is between 2020 and 2100: seconds or microseconds would lie outside.
 fn tells_milliseconds_since_1970(clock: &dyn Clock) {
     let sane = Timestamp(1_577_836_800_000)..Timestamp(4_102_444_800_000);
     assert!(sane.contains(&clock.now()), "tells_milliseconds_since_1970: {:?}", clock.now());
@@ -34,7 +34,7 @@ async fn goes_on_while_it_sleeps(clock: &dyn Clock) {
     assert!(clock.now() > before, "goes_on_while_it_sleeps");
 }
 
-/// To a millisecond, in which it counts.
+/// A sleep is not shorter than asked for, to a millisecond, the clock's unit.
 async fn does_not_wake_early(clock: &dyn Clock) {
     let (before, monotonic) = (clock.now(), tokio::time::Instant::now());
     clock.sleep(MOMENT).await;

@@ -1,4 +1,4 @@
-//! A store in memory: what the contract suite is checked with, and what simulations run on.
+//! A store in memory, with which the contract suite is checked and on which simulations run.
 //!
 //! Records go through their JSON, as they do on their way to a disk: a field that would not survive a
 //! restart does not survive a simulated one either.
@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::ports::{Kind, Query, Scanned, Store, StoreError, Stored, Version};
 use crate::record::{Key, Record};
 
-/// Keeps records as long as it lives.
+/// A store that keeps records in memory, as long as it lives.
 #[derive(Default)]
 pub struct MemoryStore {
     inner: Mutex<Inner>,
@@ -40,7 +40,7 @@ impl MemoryStore {
         self.lock().writes
     }
 
-    /// Refuses records, and catalogs, of more than so many bytes.
+    /// Refuses records and catalogs of more than `bytes`.
     pub fn keep_at_most(&self, bytes: usize) {
         self.lock().most = Some(bytes);
     }
@@ -134,7 +134,7 @@ impl Store for MemoryStore {
         Ok(page)
     }
 
-    /// All of them can be read.
+    /// Refuses every discard: all records can be read.
     async fn discard(&self, _: &Key) -> Result<(), StoreError> {
         Err(StoreError::Conflict)
     }

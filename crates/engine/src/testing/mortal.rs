@@ -1,4 +1,5 @@
-//! Ports that die: between any two calls the process may end, and nothing after that takes effect.
+//! Mortal ports, which simulate a crash: between any two calls the process may end, and nothing after that takes
+//! effect.
 //!
 //! The engine reaches the world only through its ports, so standing still for ever before or after
 //! one of their calls is all that a `kill -9` looks like from outside.
@@ -17,23 +18,23 @@ use crate::ports::{
 };
 use crate::record::{Key, Record};
 
-/// How many more boundaries the process passes.
+/// The life of a simulated process: the number of boundaries between calls that it still passes.
 pub struct Life {
     left: AtomicI64,
 }
 
 impl Life {
-    /// Dies at the `boundaries`th boundary; each call has one before and one after it.
+    /// A life that ends at the `boundaries`th boundary; each call has one before and one after it.
     pub fn of(boundaries: i64) -> Arc<Self> {
         Arc::new(Self { left: AtomicI64::new(boundaries) })
     }
 
-    /// Whether it has died.
+    /// Whether the process has died.
     pub fn is_over(&self) -> bool {
         self.left.load(Ordering::SeqCst) <= 0
     }
 
-    /// Ends it now.
+    /// Ends the process now.
     pub fn end(&self) {
         self.left.store(0, Ordering::SeqCst);
     }
@@ -46,9 +47,9 @@ impl Life {
     }
 }
 
-/// A port that lives as long as the process.
+/// A port that works as long as the process lives.
 pub struct Mortal<P: ?Sized> {
-    /// The port, which outlives it.
+    /// The port, which outlives the process.
     pub inner: Arc<P>,
     /// The process.
     pub life: Arc<Life>,

@@ -14,24 +14,24 @@ use crate::names::RunName;
 use crate::ports::{Offer, Run, RunFailure, RunState, Runner, RunnerError, StartError};
 use crate::record::{Key, Reason};
 
-/// What a run is to do.
+/// The act that a script gives to a run.
 #[derive(Debug, Clone)]
 #[allow(clippy::large_enum_variant, reason = "a script is short")]
 pub enum Act {
-    /// End with this after so long.
+    /// End with this result after this time.
     End(Duration, Result<Output, RunFailure>),
-    /// Vanish after so long, without a result.
+    /// Vanish after this time, without a result.
     Vanish(Duration),
     /// Never end by itself; it is ended at its timeout.
     Hang,
-    /// As [`Self::Hang`], and say this of its progress.
+    /// Never end by itself, and report this progress.
     Say(&'static str),
 }
 
-/// Decides what a run does, from its work.
+/// A script: it decides what a run does, from its work.
 pub type Script = Arc<dyn Fn(&Work) -> Act + Send + Sync>;
 
-/// The runner. Clones share the runs.
+/// A runner whose runs follow a script. Clones share the runs.
 #[derive(Clone)]
 pub struct ScriptedRunner {
     inner: Arc<Mutex<Inner>>,
@@ -47,7 +47,7 @@ struct Inner {
     released: Vec<RunName>,
     refuse: Vec<StartError>,
     offer: Offer,
-    /// How long it takes to answer it.
+    /// How long the answer to a question for the offer takes.
     offer_takes: Duration,
 }
 
@@ -82,7 +82,7 @@ pub fn failure(reason: Reason, description: &str) -> RunFailure {
     RunFailure::new(reason, Failure::failed(description))
 }
 
-/// What a well-behaved broker answers: a binding gets credentials named after the operation.
+/// The output of a well-behaved broker: a binding gets credentials named after the operation.
 pub fn fitting_output(work: &Work) -> Output {
     let mut credentials = Object::new();
     credentials.insert("password".into(), json!(format!("secret-of-{}", work.operation_id)));
@@ -111,12 +111,12 @@ impl ScriptedRunner {
         *self.script.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(script);
     }
 
-    /// What `offer` answers.
+    /// Sets what `offer` answers.
     pub fn set_offer(&self, offer: Offer) {
         self.offer_after(Duration::ZERO, offer);
     }
 
-    /// What `offer` answers so long after it was asked.
+    /// Sets what `offer` answers, this long after it was asked.
     pub fn offer_after(&self, takes: Duration, offer: Offer) {
         let mut inner = self.lock();
         (inner.offer, inner.offer_takes) = (offer, takes);
@@ -142,7 +142,7 @@ impl ScriptedRunner {
         self.lock().runs.keys().cloned().collect()
     }
 
-    /// Lets a run vanish that goes on.
+    /// Lets a running run vanish.
     pub fn lose(&self, name: &RunName) {
         if let Some(run) = self.lock().runs.get_mut(name) {
             run.act = Act::Vanish(Duration::ZERO);

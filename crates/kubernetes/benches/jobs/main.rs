@@ -24,7 +24,9 @@ use futures_util::{StreamExt, pin_mut};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::api::{Api, DeleteParams, ListParams, PostParams, WatchEvent, WatchParams};
-use kubernetes::{Delivery, JobRunner, JobSettings, KubernetesStore, RecordChange, StoreSettings};
+use kubernetes::{
+    Bonds, Delivery, JobRunner, JobSettings, KubernetesStore, RecordChange, StoreSettings,
+};
 use osb::{Backend, Call, InstanceId, LastOperationQuery, OperationState, ProvisionRequest, Reply};
 use serde_json::json;
 
@@ -230,7 +232,9 @@ async fn engine(cluster: &Cluster, ledger: &Path) -> Engine {
     .unwrap();
     let ports = Ports {
         store: Arc::new(store),
-        runner: Arc::new(JobRunner::open(cluster.client.clone(), jobs).await.unwrap()),
+        runner: Arc::new(
+            JobRunner::open(cluster.client.clone(), jobs, Bonds::default()).await.unwrap(),
+        ),
         clock: Arc::new(SystemClock),
         observer: Arc::new(()),
     };

@@ -40,11 +40,11 @@ const MAY: &str = "SubjectAccessReview";
 /// A user whom the cluster knows, with all that their rights may depend on.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Identity {
-    /// `system:serviceaccount:NAMESPACE:NAME`, or whatever the cluster's users are called.
+    /// The user name: `system:serviceaccount:NAMESPACE:NAME`, or whatever the cluster's users are called.
     pub user: String,
     /// The uid, which differs where a name was given anew.
     pub uid: String,
-    /// The groups.
+    /// The groups of the user.
     pub groups: Vec<String>,
     /// Further attributes from the cluster's authenticator.
     pub extra: BTreeMap<String, Vec<String>>,
@@ -106,7 +106,7 @@ impl Reviews {
     /// The user of a token; `None` if it is invalid (TokenReview).
     ///
     /// # Errors
-    /// If the API server does not say.
+    /// If the API server does not answer.
     pub async fn identify(&self, token: &str) -> Result<Option<Arc<Identity>>, AccessError> {
         if token.is_empty() || token.len() > LONGEST_TOKEN {
             return Ok(None);
@@ -148,7 +148,7 @@ impl Reviews {
     /// `nonResourceAttributes`).
     ///
     /// # Errors
-    /// If the API server does not say.
+    /// If the API server does not answer.
     pub async fn may(
         &self,
         who: &Arc<Identity>,
@@ -181,7 +181,7 @@ impl Reviews {
     /// remembered.
     ///
     /// # Errors
-    /// If the API server does not say.
+    /// If the API server does not answer.
     pub(crate) async fn may_use(
         &self,
         who: &Identity,

@@ -75,7 +75,7 @@ impl Policy {
     }
 }
 
-/// A period as a configuration has it, of ten years at most.
+/// Reads a period as in a configuration; `None` if it is none, or longer than ten years.
 pub(super) fn period(text: &str) -> Option<Duration> {
     const MOST: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
     template::period(text).filter(|period| *period <= MOST)

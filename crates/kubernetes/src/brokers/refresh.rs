@@ -112,11 +112,11 @@ struct State {
     late: Instant,
     /// Whether the offers are to be put in force.
     publish: bool,
-    /// When to try that again.
+    /// When to try again to put them in force.
     again: Instant,
     /// Whether statuses are to be written.
     to_tell: bool,
-    /// When to try that again.
+    /// When to try again to write statuses.
     tell_again: Instant,
 }
 

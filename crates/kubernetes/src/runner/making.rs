@@ -118,7 +118,7 @@ impl Shared {
             return Ok(None);
         }
         // A dead watch is begun anew after a minute.
-        let is_new = self.lead.get().is_some_and(|lead| lead.lasted() < 2 * self.linger);
+        let is_new = self.bonds.lead.as_ref().is_some_and(|lead| lead.lasted() < 2 * self.linger);
         let found = match self.known.get(name).job {
             Some(job) if !job.is_deleted() && !job.unsure => Some(job),
             _ if is_new => {
@@ -184,7 +184,7 @@ impl Shared {
     /// The owner reference to the resource of a Job's record, if that is known.
     fn owner(&self, job: &Job) -> Option<Value> {
         let key = SeenJob::of(job)?.record?;
-        let (name, uid, _) = self.store.get()?.resource(&key)?;
+        let (name, uid, _) = self.bonds.store.as_ref()?.resource(&key)?;
         let (version, kind) = (resources::api_version(), resources::Kind::of(&key).name());
         Some(json!({"apiVersion": version, "kind": kind, "name": name, "uid": uid}))
     }

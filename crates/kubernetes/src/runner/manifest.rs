@@ -312,8 +312,8 @@ fn set(object: &mut Value, name: &str, value: Option<Value>) {
     }
 }
 
-/// A pod security context as an unprivileged user, as which most images can run; one that needs root needs another
-/// setting.
+/// A pod security context with an unprivileged user: any image can run as it, except one that needs root, which needs
+/// another setting.
 fn nobody() -> Value {
     json!({
         "runAsNonRoot": true,

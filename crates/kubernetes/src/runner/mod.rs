@@ -32,7 +32,7 @@ mod watch;
 mod tests;
 
 use std::borrow::Cow;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -109,10 +109,20 @@ struct Shared {
     mounts: Mounts,
     agents: Agents,
     places: Places,
-    /// The store whose resources own the Secrets given to runs.
-    store: OnceLock<Arc<KubernetesStore>>,
-    /// The lead, without which no recorded run is started.
-    lead: OnceLock<Arc<Lead>>,
+    bonds: Bonds,
+}
+
+/// The store and the lead to which the runs of a runner are bound.
+#[derive(Clone, Default)]
+pub struct Bonds {
+    /// The store whose resources own the Secrets given to runs: they go, at the latest, with the resource of their
+    /// record, so nothing confidential is left where a process died between the Secret and the Job. Without it they go
+    /// with the Job alone.
+    pub store: Option<Arc<KubernetesStore>>,
+    /// The Lease: a Job is made only while nobody else may lead. A process that was held up for long would otherwise
+    /// make it again after another one has carried out the run and removed its Job. Without it, as where one process is
+    /// all there is, a Job is made at any time.
+    pub lead: Option<Arc<Lead>>,
 }
 
 /// The brokers whose runs these are.
@@ -136,9 +146,13 @@ impl JobRunner {
     ///
     /// # Errors
     /// If the API server does not answer, or denies access.
-    pub async fn open(client: Client, settings: JobSettings) -> Result<Self, RunnerOpenError> {
+    pub async fn open(
+        client: Client,
+        settings: JobSettings,
+        bonds: Bonds,
+    ) -> Result<Self, RunnerOpenError> {
         let base = settings.clone();
-        Self::begin(client, &base, Vec::new(), Source::One(Box::new(settings))).await
+        Self::begin(client, &base, Vec::new(), Source::One(Box::new(settings)), bonds).await
     }
 
     /// Opens the runner of a group of brokers: each run is of the broker that has its service.
@@ -148,10 +162,11 @@ impl JobRunner {
     pub async fn open_group(
         client: Client,
         brokers: Arc<Brokers>,
+        bonds: Bonds,
     ) -> Result<Self, RunnerOpenError> {
         let base = brokers.base().clone();
         let further = brokers.namespaces().to_vec();
-        Self::begin(client, &base, further, Source::Many(brokers)).await
+        Self::begin(client, &base, further, Source::Many(brokers), bonds).await
     }
 
     async fn begin(
@@ -159,6 +174,7 @@ impl JobRunner {
         base: &JobSettings,
         further: Vec<String>,
         source: Source,
+        bonds: Bonds,
     ) -> Result<Self, RunnerOpenError> {
         let home = base.namespace.clone();
         let mut namespaces = further;
@@ -189,8 +205,7 @@ impl JobRunner {
             mounts: Mounts::default(),
             agents: Agents::default(),
             places: Places::default(),
-            store: OnceLock::new(),
-            lead: OnceLock::new(),
+            bonds,
         });
         let mut tasks = JoinSet::new();
         shared.watch(&mut tasks);
@@ -217,20 +232,6 @@ impl JobRunner {
     /// The API server's time, which all replicas agree on, whatever their own clocks say.
     pub fn clock(&self) -> Arc<dyn Clock> {
         Arc::clone(&self.shared.time) as _
-    }
-
-    /// Sets the store whose resources own the Secrets given to runs: they go, at the latest, with the resource of their
-    /// record, so nothing confidential is left where a process died between the Secret and the Job. To be called once.
-    pub fn belongs_to(&self, store: &Arc<KubernetesStore>) {
-        // A second call changes nothing.
-        let _ = self.shared.store.set(Arc::clone(store));
-    }
-
-    /// Sets the lead: a Job is made only while nobody else may lead. A process that was held up for long would
-    /// otherwise make it again after another one has carried out the run and removed its Job. To be called once.
-    pub fn led_by(&self, lead: &Arc<Lead>) {
-        // A second call changes nothing.
-        let _ = self.shared.lead.set(Arc::clone(lead));
     }
 
     /// Asks a broker for its catalog, by a Job of its own, unless it is in a file. Meanwhile `waits` is told now and
@@ -291,7 +292,7 @@ impl Runner for JobRunner {
         if let Some(job) = self.shared.made_elsewhere(&run.name, place, &manifest).await? {
             return self.shared.take_over(Some(job)).await;
         }
-        let lead = self.shared.lead.get();
+        let lead = self.shared.bonds.lead.as_ref();
         self.shared.make(&run.name, &settings.namespace, manifest, lead).await
     }
 

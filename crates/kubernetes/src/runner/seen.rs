@@ -52,7 +52,7 @@ pub(super) struct SeenJob {
     pub(super) record: Option<Key>,
     pub(super) version: u64,
     pub(super) uid: String,
-    /// In seconds since 1970.
+    /// When it was created, in seconds since 1970.
     pub(super) created: i64,
     /// When Kubernetes gives the Job up, in seconds since 1970.
     pub(super) until: Option<i64>,
@@ -136,7 +136,7 @@ pub(super) struct SeenPod {
     pub(super) uid: String,
     /// The uid of its Job; `None` if the Job was deleted without the pod.
     pub(super) job: Option<String>,
-    /// In seconds since 1970.
+    /// When it was created, in seconds since 1970.
     pub(super) created: i64,
     pub(super) node: Option<String>,
     /// The version at which the pod had a node, or, as other pods of its run do not keep it from that, might have got

@@ -165,7 +165,7 @@ fn not_installed(agent: ContainerState) -> Option<String> {
     Some(format!("the agent could not be installed: exit status {}: {said}", end.exit_code))
 }
 
-/// Why a container waits, if that is more than that it is being made.
+/// Why a container waits, unless it is only being made.
 fn waits(state: ContainerState) -> Option<Waits> {
     let waiting = state.waiting?;
     let reason = waiting.reason.unwrap_or_default();

@@ -60,7 +60,7 @@ impl Entry {
 impl RecordApi {
     /// Replaces a resource by a tombstone.
     pub(super) async fn bury(&self, known: &KnownRecords, entry: &Entry) -> Result<(), StoreError> {
-        // Without its Secret, which may have been deleted by hand.
+        // The record is read without its Secret, which may have been deleted by hand.
         let record = entry.bare()?;
         match self.entomb(&record, None).await {
             Ok(tombstone) => known.learn(tombstone.into()),

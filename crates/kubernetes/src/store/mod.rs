@@ -43,7 +43,7 @@ use crate::resources::Kind;
 /// How many records of a page are read at a time.
 const AT_ONCE: usize = 8;
 
-/// Where a store keeps its records.
+/// The settings of a store: where it keeps its records.
 #[derive(Debug, Clone)]
 pub struct StoreSettings {
     /// The namespace of all resources.
@@ -52,7 +52,7 @@ pub struct StoreSettings {
     pub broker: String,
 }
 
-/// Records as `ServiceInstance` and `ServiceBinding` resources of one namespace.
+/// The store of records as `ServiceInstance` and `ServiceBinding` resources of one namespace.
 ///
 /// A write that returned `Ok` is in etcd. Several processes may use the same records at once.
 pub struct KubernetesStore {

@@ -378,11 +378,11 @@ impl RecordApi {
         gone(call(self.secrets().delete(name, &only(orphan.uid, None))).await.map(drop))
     }
 
-    /// Removes a resource whose record cannot be read, whatever other finalizers it has, or such a tombstone.
+    /// Removes a resource whose record cannot be read, whatever other finalizers it has.
     pub(super) async fn discard_unread(&self, key: &Key) -> Result<(), StoreError> {
         let name = self.name(key);
         let resources = self.resources(Kind::of(key));
-        // Reading a tombstone fails with what is wrong with it.
+        // A damaged tombstone is read as a damaged entry, and removed by that.
         let Some(found) = find(resources.get(&name)).await? else {
             return Err(StoreError::Conflict);
         };

@@ -32,7 +32,7 @@ impl Controller {
         client: &Client,
         planned: &Planned,
     ) -> Result<Made, Trouble> {
-        // Another may lead by now, and know of a further change.
+        // Another controller may lead by now, and know of a further change.
         if !self.leads() {
             return Err(Trouble::Old);
         }
@@ -86,7 +86,8 @@ impl Controller {
             Err(Trouble::Passing(why)) => return Err(Trouble::Passing(redact(why))),
             Err(trouble) => return Err(trouble),
         }
-        // The instance stays: what somebody has written in the meantime, or may not be removed, does not go with it.
+        // The instance stays: an object that somebody wrote in the meantime, or that may not be removed, does not go
+        // with it.
         let left = self.all_still(instance, client, prepared, made).await?;
         let words: Vec<String> = left.iter().map(|it| format!("{} {}", it.kind, it.name)).collect();
         let left: HashSet<&str> = left.iter().map(|it| it.uid.as_str()).collect();
@@ -116,7 +117,7 @@ impl Controller {
         let made: HashSet<&str> = made.iter().map(|it| it.uid.as_str()).collect();
         let mut all = Vec::new();
         for found in found {
-            // One object may have two names: of two versions of its kind, of two groups.
+            // One object may be recorded twice: by two versions of its kind, or two groups.
             all.extend(found?.filter(|it| !made.contains(it.uid.as_str())));
         }
         Ok(all)

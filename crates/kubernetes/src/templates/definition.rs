@@ -15,7 +15,7 @@ pub fn definition(kind: Kind) -> Value {
     let mut definition = custom_resource(&kind.resource(), &schema(kind), &columns(kind));
     match kind {
         Kind::Template => {}
-        // For whoever binds workloads: servicebinding.io, "Provisioned Service".
+        // The label for tools that bind workloads (servicebinding.io, "Provisioned Service").
         Kind::TemplateInstance => {
             let label = json!({"servicebinding.io/provisioned-service": "true"});
             definition["metadata"]["labels"] = label;
@@ -64,7 +64,7 @@ fn schema(kind: Kind) -> Value {
     };
     let schema = document(says, members);
     match kind {
-        // What it has beyond that is kept.
+        // Further members of a Template are kept.
         Kind::Template => schema.open(),
         Kind::TemplateInstance | Kind::BrokerTemplateInstance => schema.requires(&["spec"]),
     }

@@ -187,7 +187,7 @@ impl Controller {
         }
         let would = match apply(client, planned, &found, true).await {
             Ok(would) => would,
-            // Somebody has made it what cannot be changed back.
+            // Somebody has changed the object in a way that cannot be changed back.
             Err(CallError::Invalid(why)) => {
                 return Ok(is(format!("it cannot become what was made: {why}")));
             }
@@ -248,7 +248,7 @@ impl Controller {
             true => Err(Trouble::Old),
             false => self.say_drift(instance, are, redacted, Some(made)).await,
         };
-        // Another may lead by now, and may have removed it.
+        // Another controller may lead by now, and may have removed the instance.
         if !self.leads() || said == Err(Trouble::Old) {
             self.leave(instance, just_made).await;
         }

@@ -54,13 +54,13 @@ impl Kinds {
         Self { client, known: Mutex::default() }
     }
 
-    /// A kind as it is served; `None` if the API server does not know it.
+    /// Finds a kind as it is served; `None` if the API server does not serve it.
     pub(super) async fn find(
         &self,
         api_version: &str,
         kind: &str,
     ) -> Result<Option<ServedKind>, CallError> {
-        // OpenShift has two resources of the kind Template, of which one keeps none.
+        // OpenShift has two resources of the kind Template; the objects of one are not kept.
         let among = |served: &[ServedKind]| {
             let of_kind = || served.iter().filter(|it| it.resource.kind == kind);
             of_kind().find(|it| it.is_kept).or_else(|| of_kind().next()).cloned()

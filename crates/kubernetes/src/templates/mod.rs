@@ -1,7 +1,7 @@
 //! TemplateInstances: the controller makes the objects of a template in the name of the instance's requester.
 //!
 //! ```text
-//! TemplateInstance ──owns──▶ Secret        what it was begun with: values, requester; before anything is made
+//! TemplateInstance ──owns──▶ Secret        the record: values, requester; written before any object is made
 //!   spec.template            ──▶ objects    made by impersonating spec.requester; owned where Kubernetes
 //!   spec.secret                             allows it, labelled everywhere
 //!   status.objects, conditions
@@ -19,7 +19,7 @@
 //! | removing it | `ours`, `remove`, `orphaned_records` |
 //! | checking it for drift | `drift`, `differences` |
 //!
-//! Beside them: `broker` orders instances for platforms, `admission` is the webhook, `preview` shows what would be made.
+//! Beside them: `broker` orders instances for platforms, `admission` is the webhook, `preview` shows what would change.
 //!
 //! An instance costs one write for each object and four more: its finalizer, its record, the objects in its status, its
 //! Ready condition. A failed instance costs nothing more; a ready one is checked for drift from time to time.
@@ -94,7 +94,7 @@ use crate::server_time::ServerTime;
 /// OpenShift, which serves these kinds itself.
 ///
 /// # Errors
-/// If the API server does not take one, or does not serve it within 15 s.
+/// If the API server refuses a definition, or does not serve its kind within 15 s.
 pub async fn install(client: Client) -> Result<(), InstallError> {
     install::install(client, Kind::ALL.map(definition)).await
 }
@@ -102,7 +102,7 @@ pub async fn install(client: Client) -> Result<(), InstallError> {
 /// Whether the API server serves the template kinds without our CustomResourceDefinitions: OpenShift does.
 ///
 /// # Errors
-/// If it does not say.
+/// If the API server does not answer.
 pub async fn are_served_otherwise(client: &Client) -> Result<bool, TemplatesError> {
     let unanswered = |error: CallError| TemplatesError::Unanswered(error.to_string());
     let instance = Kind::TemplateInstance;
@@ -113,7 +113,8 @@ pub async fn are_served_otherwise(client: &Client) -> Result<bool, TemplatesErro
     Ok(!install::is_defined(client, &name).await.map_err(unanswered)?)
 }
 
-/// The default name of the Lease and of the Secret of the sealing key; controllers that share a namespace need others.
+/// The default name, from which those of the Lease and of the Secret with the sealing key are derived; controllers that
+/// share a namespace need others.
 pub const NAME: &str = "templates";
 /// How many instances are processed at a time, by default.
 pub const WORKERS: usize = 16;

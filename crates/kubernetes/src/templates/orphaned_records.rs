@@ -2,9 +2,8 @@
 //!
 //! An API server that is deleting an object may overlook a finalizer that is added in the same moment: the instance is
 //! gone, though it had the finalizer. The controller that was making its objects notices, and removes them; if it dies
-//! before, only the record knows of them. So the leader looks for such records: once
-//! [`LONGEST_CALL`](super::LONGEST_CALL) after it began to lead, once as long after each time that it met such an
-//! instance itself, and every hour.
+//! before, only the record knows of them. So the leader looks for such records: once the longest call is over after it
+//! began to lead, likewise after each time that it met such an instance itself, and every hour.
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The objects of an instance, as they are to be made: named, labelled, owned, and in an order.
+//! Plans the objects of an instance: their names, labels, owners and order.
 
 use std::collections::HashMap;
 

@@ -94,7 +94,7 @@ pub enum PreviewError {
     /// The API server refuses the objects, or does not let the caller read them.
     #[error("{0}")]
     Refused(String),
-    /// The API server did not answer.
+    /// The API server did not answer, or failed in a way that may pass.
     #[error("{0}")]
     Unanswered(String),
 }

@@ -285,7 +285,7 @@ impl StoredRecord {
     }
 }
 
-/// A record as it is kept, and its seal.
+/// A record in its stored form, and its seal.
 fn sealed_record(of: &Key, record: &Record, key: &hmac::Key) -> [Vec<u8>; 2] {
     let kept = json!(record).to_string().into_bytes();
     let seal = HEXLOWER.encode(hmac::sign(key, &sealed(of, &kept)).as_ref()).into_bytes();
@@ -305,7 +305,8 @@ pub(super) fn secret(of: &Key, kept: &StoredRecord, key: &hmac::Key) -> Value {
         "metadata": {
             "name": name(&of.uid),
             "labels": {MANAGED_BY.0: MANAGED_BY.1},
-            // A namespace that goes takes Secrets first: not this one, before what it says is removed.
+            // A namespace that is being deleted removes Secrets first: this one is held until the objects in it are
+            // removed.
             "finalizers": [HOLDS_RECORD],
             "ownerReferences": [owner(of)],
         },
@@ -452,7 +453,7 @@ pub struct Revision {
     pub spec: Option<Value>,
 }
 
-/// All revisions that a Secret keeps, the newest first; what cannot be read is passed over.
+/// All revisions that a Secret keeps, the newest first; unreadable ones are left out.
 pub fn revisions(secret: &Secret) -> Vec<Revision> {
     let data = |key: &str| {
         let found = secret.data.as_ref().and_then(|data| data.get(key));

@@ -69,7 +69,7 @@ pub(super) async fn given(
     let secrets: Api<Secret> = Api::namespaced(client.clone(), &instance.key.namespace);
     let found = find(secrets.get(name)).await.map_err(|error| unable(error.into()))?;
     let Some(secret) = found else {
-        // It may be the next in the file that somebody applies.
+        // The Secret may come next in the file that somebody is applying.
         let why = format!("secrets {name:?} not found");
         let is_early = now.saturating_sub(instance.begun_at().as_second()) < LATE;
         return Err(unable(if is_early { Trouble::Passing(why) } else { Trouble::Final(why) }));

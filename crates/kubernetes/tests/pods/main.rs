@@ -20,7 +20,7 @@ use kube::api::{Api, DeleteParams, EvictParams};
 use osb::{Action, BindingId, InstanceId, PlanId};
 use serde_json::json;
 
-use kubernetes::JobRunner;
+use kubernetes::{Bonds, JobRunner};
 use support::jobs::Jobs;
 use support::wait;
 use testkit::processor::Processor;
@@ -300,7 +300,7 @@ async fn a_large_output_is_waited_for_where_a_kubelet_does_not_know_of_the_pod_y
     let (proxy, client) = support::proxied(&jobs.cluster, Plan::calm()).await;
     proxy.lose_logs(true);
     let runner: Arc<dyn Runner> =
-        Arc::new(JobRunner::open(client, jobs.settings.clone()).await.unwrap());
+        Arc::new(JobRunner::open(client, jobs.settings.clone(), Bonds::default()).await.unwrap());
     let run = asked("report");
     runner.start(&run).await.unwrap();
     let waits = |state: &RunState| match state {

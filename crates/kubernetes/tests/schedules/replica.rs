@@ -7,8 +7,8 @@ use std::time::Duration;
 use engine::{Engine, Policy, Ports};
 use kubernetes::brokers::{Brokers, Keeper, Registry, Share};
 use kubernetes::{
-    Delivery, Events, JobRunner, JobSettings, KubernetesStore, Lead, PackedAgent, StoreSettings,
-    control,
+    Bonds, Delivery, Events, JobRunner, JobSettings, KubernetesStore, Lead, PackedAgent,
+    StoreSettings, control,
 };
 use testkit::proxy::{Plan, Proxy};
 use tokio::runtime::{Builder, Handle, Runtime};
@@ -218,17 +218,17 @@ impl Place {
         jobs.grace = Duration::from_secs(1);
         jobs.keep_failed = character.keep_failed;
         jobs.linger = character.linger;
+        let bonds = Bonds { store: Some(Arc::clone(&store)), lead: None };
         let (runner, group) = match &self.registry {
-            None => (JobRunner::open(self.client.clone(), jobs).await.ok()?, None),
+            None => (JobRunner::open(self.client.clone(), jobs, bonds).await.ok()?, None),
             Some(registry) => {
                 (jobs.catalog_timeout, jobs.start_timeout) = (CATALOG, character.start_timeout);
                 let brokers = Brokers::new(jobs, Vec::new());
                 let group = Arc::clone(&brokers);
-                let runner = JobRunner::open_group(self.client.clone(), group).await.ok()?;
+                let runner = JobRunner::open_group(self.client.clone(), group, bonds).await.ok()?;
                 (runner, Some((brokers, Arc::clone(registry))))
             }
         };
-        runner.belongs_to(&store);
         let ports = Ports {
             store: Arc::clone(&store) as _,
             runner: Arc::new(runner.clone()),

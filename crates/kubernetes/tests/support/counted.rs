@@ -10,7 +10,7 @@ use engine::record::Timestamp;
 use engine::{Engine, Policy, Ports, SystemClock};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::api::{Api, ListParams, PostParams};
-use kubernetes::{JobRunner, JobSettings, KubernetesStore, RecordChange, StoreSettings};
+use kubernetes::{Bonds, JobRunner, JobSettings, KubernetesStore, RecordChange, StoreSettings};
 use osb::{
     Backend, BindRequest, BindingId, Call, InstanceId, LastOperationQuery, OperationState,
     ProvisionRequest, Reply,
@@ -154,8 +154,8 @@ impl Counted {
             ],
         }))
         .unwrap();
-        let runner = JobRunner::open(client, jobs).await.unwrap();
-        runner.belongs_to(&store);
+        let bonds = Bonds { store: Some(Arc::clone(&store)), lead: None };
+        let runner = JobRunner::open(client, jobs, bonds).await.unwrap();
         let clock = Arc::new(Still(AtomicU64::new(SystemClock.now().0)));
         let ports = Ports {
             store: Arc::clone(&store) as _,

@@ -10,7 +10,7 @@ use engine::names::RunName;
 use engine::ports::Runner;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::api::{Api, DeleteParams, ListParams, PostParams};
-use kubernetes::{JobRunner, JobSettings};
+use kubernetes::{Bonds, JobRunner, JobSettings};
 use osb::InstanceId;
 use serde_json::json;
 
@@ -53,7 +53,7 @@ impl Jobs {
 
     pub(crate) async fn open(&self) -> Arc<dyn Runner> {
         let client = self.cluster.client.clone();
-        Arc::new(JobRunner::open(client, self.settings.clone()).await.unwrap())
+        Arc::new(JobRunner::open(client, self.settings.clone(), Bonds::default()).await.unwrap())
     }
 
     pub(crate) async fn make_config_map(&self, name: &str, key: &str, value: &str) {

@@ -9,7 +9,8 @@ use kubernetes::access::{Followed, Reviews};
 use kubernetes::brokers::{Brokers, Registry};
 use kubernetes::own;
 use kubernetes::{
-    Client, Delivery, JobRunner, JobSettings, KubernetesStore, Lead, PackedAgent, StoreSettings,
+    Bonds, Client, Delivery, JobRunner, JobSettings, KubernetesStore, Lead, PackedAgent,
+    StoreSettings,
 };
 
 use super::access::Access;
@@ -56,16 +57,13 @@ impl Connected {
         let settings = StoreSettings { namespace: base.namespace.clone(), broker: name.to_owned() };
         let store = Arc::new(KubernetesStore::open(self.client.clone(), settings).await?);
         let client = self.client.clone();
+        let bonds = Bonds { store: Some(Arc::clone(&store)), lead: Some(Arc::clone(&self.lead)) };
         if self.registry.is_none() {
-            let runner = JobRunner::open(client, base).await?;
-            runner.belongs_to(&store);
-            runner.led_by(&self.lead);
+            let runner = JobRunner::open(client, base, bonds).await?;
             return Ok(Opened { store, runner, brokers: None });
         }
         let brokers = Brokers::new(base, self.further.clone());
-        let runner = JobRunner::open_group(client, Arc::clone(&brokers)).await?;
-        runner.belongs_to(&store);
-        runner.led_by(&self.lead);
+        let runner = JobRunner::open_group(client, Arc::clone(&brokers), bonds).await?;
         Ok(Opened { store, runner, brokers: Some(brokers) })
     }
 }

@@ -411,6 +411,18 @@ async fn what_a_broker_does_not_do_is_unsupported() {
     let files = Files::new(&request("update"));
     let ran = ran(&Minimal, "update", &files.variables()).await;
     assert_eq!((ran.code, ran.json()["error"].clone()), (8, json!("Unsupported")));
+    assert_eq!(ran.stderr, "broker: this broker does not support update\n");
+}
+
+/// It has done the work, or begun it: that is not what is missing.
+#[tokio::test]
+async fn a_broker_that_cannot_be_asked_how_far_work_has_come_says_which_method_it_lacks() {
+    let files = Files::new(&request("provision"));
+    let ran = ran(&Minimal, "last-operation --operation task-7", &files.variables()).await;
+    assert_eq!(ran.code, 8);
+    let words =
+        "this broker cannot say how far a provision has come: it lacks Broker::last_operation";
+    assert_eq!(ran.stderr, format!("broker: {words}\n"));
 }
 
 #[tokio::test]

@@ -34,8 +34,9 @@ const SMALL: usize = 16;
 /// The memory in KiB up to which an open body needs no room: 1,024 changes at once come to 64 MiB.
 const LIGHT: usize = 64;
 
-/// The room for bodies that are being read, and for those that are open. Clones share it. Further bodies wait, but for
-/// small ones (16 KiB of text, 64 KiB of memory).
+/// The room for bodies that are being read, and for those that are open. Clones share it. A further body waits for room
+/// to be read, and is refused with 429 if there is no room for it open. Small ones (16 KiB of text, 64 KiB of memory)
+/// need no room.
 #[derive(Debug, Clone)]
 pub struct Bodies {
     texts: Room,

@@ -1,4 +1,4 @@
-//! The directory of one run: where it stands, and what is kept of it.
+//! The directory of one run, whose files say how the run stands and keep what it left.
 //!
 //! ```text
 //! lock        held by the supervisor while it lives
@@ -32,12 +32,12 @@ use crate::data_dir;
 /// How long a supervisor may take to start its broker.
 const SETTLE: Duration = Duration::from_secs(30);
 
-/// Where a run stands.
+/// The state of a run, as its directory says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Standing {
     /// There is no directory.
     Absent,
-    /// There is a directory, and no broker was ever started; none will be unless it is asked for.
+    /// There is a directory, and no broker was ever started; none will be unless it is asked for again.
     Prepared,
     /// A supervisor is alive.
     Running {
@@ -45,19 +45,19 @@ pub(super) enum Standing {
         /// claim back.
         begun: bool,
     },
-    /// It ended and left a result.
+    /// The run ended and left a result.
     Ended,
-    /// It was started, nobody is alive, and there is no result.
+    /// The run was started, no supervisor is alive, and there is no result.
     Lost,
-    /// It was released.
+    /// The run was released.
     Released,
 }
 
-/// How a run ended, for people.
+/// The end of a run, for people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ExitNote {
     pub(super) exit: Exit,
-    /// In seconds since 1970.
+    /// The time of the end, in seconds since 1970.
     pub(super) ended_at: u64,
     pub(super) stdout_bytes: u64,
     pub(super) stderr_bytes: u64,
@@ -90,13 +90,14 @@ impl RunDirectory {
         self.path.parent().map_or(Ok(()), durable::sync_dir)
     }
 
-    /// Also if it was removed while somebody works in it: nothing has a name in it any more.
+    /// Whether there is no such directory, or it was removed while a process works in it: nothing has a name in it
+    /// then.
     pub(super) fn is_absent(&self) -> bool {
         let is_there = |it: Metadata| it.is_dir() && it.nlink() > 0;
         !self.path.metadata().is_ok_and(is_there)
     }
 
-    /// The lock is looked at before the result is: a supervisor that ends in between has left one.
+    /// The state of the run. The lock is looked at before the result: a supervisor that ends in between has left one.
     pub(super) fn standing(&self) -> io::Result<Standing> {
         if self.is_absent() {
             return Ok(Standing::Absent);
@@ -113,8 +114,8 @@ impl RunDirectory {
         })
     }
 
-    /// As [`Self::standing`], but waits while a supervisor has yet to start its broker or give up: a
-    /// matter of milliseconds, and the difference between a run and none.
+    /// Does as [`Self::standing`], but waits while a supervisor has yet to start its broker or give up: that takes
+    /// milliseconds, and decides whether there is a run.
     pub(super) fn settled(&self) -> io::Result<Standing> {
         let until = Instant::now() + SETTLE;
         loop {
@@ -147,28 +148,28 @@ impl RunDirectory {
         durable::mark(&self.file("started"), &json(&session)?)
     }
 
-    /// Gives the start back: nothing was started.
+    /// Gives the start back, because nothing was started.
     pub(super) fn unclaim(&self) -> io::Result<()> {
         durable::unmark(&self.file("started"))
     }
 
-    /// Durable with the claim that follows.
+    /// Writes what was ordered; durable with the claim that follows.
     pub(super) fn write_about(&self, about: &About) -> io::Result<()> {
         durable::stage(&self.file("run.json"), &json(about)?)
     }
 
-    /// Says that the broker was started, and which processes are its, if that is known: else those of the
-    /// session are taken for its. Not durable: after a loss of power there are none.
+    /// Records that the broker was started, and which processes are its, if that is known: else those of the
+    /// session count as its. Not durable: after a loss of power there are none.
     pub(super) fn write_broker(&self, broker: Option<&Identity>) -> io::Result<()> {
         std::fs::write(self.file("broker"), json(&broker)?)
     }
 
-    /// Durable with the result that follows.
+    /// Writes the redacted log; durable with the result that follows.
     pub(super) fn write_log(&self, log: &str) -> io::Result<()> {
         durable::stage(&self.file("stderr.log"), log.as_bytes())
     }
 
-    /// Durable with the result that follows.
+    /// Writes the end of the run for people; durable with the result that follows.
     pub(super) fn write_exit(&self, note: &ExitNote) -> io::Result<()> {
         durable::stage(&self.file("exit.json"), &json(note)?)
     }
@@ -197,15 +198,15 @@ impl RunDirectory {
         Ok(log.map(|log| String::from_utf8_lossy(&log).into_owned()))
     }
 
-    /// Asks for the end: leaves word, then wakes the supervisor. Word that is there before the
-    /// supervisor is keeps it from starting a broker at all.
+    /// Asks for the end of the run: creates the file `cancel`, then wakes the supervisor. A supervisor that finds the
+    /// file before it starts the broker does not start it at all.
     pub(super) fn cancel(&self) -> io::Result<()> {
         durable::mark(&self.file("cancel"), b"")?;
         lock::signal_holder(&self.file("lock"), Signal::TERM).map(drop)
     }
 
-    /// Ends what a supervisor left behind that was killed: the broker, or where it was not noted yet
-    /// whatever is left in the session.
+    /// Ends the processes that a killed supervisor left behind: the broker's, or, if that was not recorded yet, those
+    /// left in the session.
     pub(super) fn end_broker(&self) -> io::Result<()> {
         for note in ["broker", "started"] {
             match self.read_json::<Option<Identity>>(note) {
@@ -218,7 +219,7 @@ impl RunDirectory {
         Ok(())
     }
 
-    /// Forgets the result, and everything else that nobody reads.
+    /// Removes the result, and everything else that nobody reads any more.
     pub(super) fn release(&self) -> io::Result<()> {
         durable::mark(&self.file("released"), b"")?;
         for name in ["result", "result.new", "lock", "broker", "cancel"] {
@@ -227,7 +228,7 @@ impl RunDirectory {
         Ok(())
     }
 
-    /// When it was released.
+    /// The time at which the run was released.
     pub(super) fn released_at(&self) -> Option<std::time::SystemTime> {
         self.file("released").metadata().ok()?.modified().ok()
     }
@@ -244,7 +245,8 @@ impl RunDirectory {
         self.file(name).exists()
     }
 
-    /// What is not as this version writes it is [`io::ErrorKind::InvalidData`], and the error repeats nothing of it.
+    /// Reads a JSON file. One that this version does not write is [`io::ErrorKind::InvalidData`], and the error repeats
+    /// nothing of it.
     fn read_json<T: DeserializeOwned>(&self, name: &str) -> io::Result<Option<T>> {
         let Some(content) = durable::read(&self.file(name), usize::MAX)? else { return Ok(None) };
         serde_json::from_slice(&content).map(Some).map_err(|_| {

@@ -9,7 +9,7 @@ pub(super) use child::files::read;
 
 pub(super) use crate::data_dir::sync_dir;
 
-/// Makes a directory for us alone; one that is there is left as it is.
+/// Makes a directory that only this user can open; one that is there is left as it is.
 pub(super) fn create_dir(path: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
@@ -17,18 +17,18 @@ pub(super) fn create_dir(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Creates a file for us alone, empty or emptied.
+/// Creates a file that only this user can open, empty or emptied.
 pub(super) fn create(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)
 }
 
-/// Writes a file as a whole: whoever reads it sees all of it or the one before.
+/// Writes a file as a whole, durably: a reader sees all of it or the one before.
 pub(super) fn write(path: &Path, content: &[u8]) -> io::Result<()> {
     stage(path, content)?;
     sync_parent(path)
 }
 
-/// As [`write`], but durable only with whatever syncs the directory next.
+/// Does as [`write`], but the file is durable only with whatever syncs the directory next.
 pub(super) fn stage(path: &Path, content: &[u8]) -> io::Result<()> {
     let unnamed = path.with_extension("new");
     let mut file = create(&unnamed)?;
@@ -75,7 +75,7 @@ pub(super) fn remove_all(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Lets us into each directory that is ours; of what that fails for, the removal says so.
+/// Makes each directory of this user writable; where that fails, the removal reports it.
 fn open_up(path: &Path) {
     let mut directories = vec![path.to_owned()];
     while let Some(directory) = directories.pop() {

@@ -1,4 +1,4 @@
-//! How a run ended: kept sealed, for it may hold credentials.
+//! The end of a run, kept sealed, for it may hold credentials.
 
 use data_encoding::BASE64;
 use engine::contract::{self, Ended, Exit};
@@ -15,10 +15,10 @@ use super::order::About;
 use super::settings::RunnerKey;
 
 const KEY_BYTES: usize = 32;
-/// Format and version.
+/// The first bytes of a sealed result: format and version.
 const MAGIC: &[u8; 4] = b"MRR1";
 
-/// Seals the result of one run. Exists in the memory of server and supervisor only.
+/// The key that seals the result of one run. It exists in the memory of server and supervisor only.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub(super) struct RunKey(Zeroizing<[u8; KEY_BYTES]>);
@@ -32,7 +32,7 @@ impl KeyType for KeyBytes {
 }
 
 impl RunKey {
-    /// The key of the run of this name. `None` only if the cryptography fails.
+    /// Derives the key of the run of this name. `None` only if the cryptography fails.
     pub(super) fn derive(key: &RunnerKey, name: &str) -> Option<Self> {
         let secret = Salt::new(HKDF_SHA256, b"manciple/run-result/1").extract(key.expose());
         let mut bytes = Zeroizing::new([0; KEY_BYTES]);
@@ -40,7 +40,7 @@ impl RunKey {
         Some(Self(bytes))
     }
 
-    /// `None` only if the cryptography fails.
+    /// Seals a result. `None` only if the cryptography fails.
     fn seal(&self, name: &str, plain: &[u8]) -> Option<Vec<u8>> {
         let mut nonce = [0; NONCE_LEN];
         SystemRandom::new().fill(&mut nonce).ok()?;
@@ -52,7 +52,7 @@ impl RunKey {
         Some(sealed)
     }
 
-    /// `None` if it was sealed under another key, for another run, or changed since.
+    /// Opens a sealed result. `None` if it was sealed under another key, for another run, or changed since.
     fn open(&self, name: &str, sealed: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
         let (nonce, body) = sealed.strip_prefix(MAGIC)?.split_at_checked(NONCE_LEN)?;
         let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
@@ -84,7 +84,7 @@ impl TryFrom<String> for RunKey {
     }
 }
 
-/// How a run ended, and what to read from it.
+/// The end of a run, with all that its meaning is read from.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Ending {
     pub(super) exit: Exit,
@@ -92,7 +92,7 @@ pub(super) struct Ending {
     /// The end of the redacted log.
     pub(super) log: String,
     pub(super) state: Option<Bytes>,
-    /// What must not be shown should the broker say it in a description.
+    /// The secrets to redact from the broker's descriptions.
     pub(super) secrets: Vec<String>,
 }
 
@@ -106,12 +106,12 @@ impl Ending {
         serde_json::from_slice(&key.open(name, sealed)?).ok()
     }
 
-    /// What it means, with nothing secret in what people see.
+    /// Interprets the end, with nothing secret in what people see.
     pub(super) fn interpret(&self, about: &About) -> Result<Output, RunFailure> {
         contract::interpret(&about.asked(), &self.ended(&self.redactor()))
     }
 
-    /// What the broker offers, if it was asked for that.
+    /// Reads the broker's offer, if it was asked for that.
     pub(super) fn offer(&self) -> Result<Offer, RunFailure> {
         contract::offer(&self.ended(&self.redactor()))
     }
@@ -132,7 +132,7 @@ impl Ending {
         }
     }
 
-    /// What [`Self::secrets`] keeps of these: what is text.
+    /// The secrets that [`Self::secrets`] keeps: those that are text.
     pub(super) fn keep(secrets: &Secrets) -> Vec<String> {
         secrets
             .iter()

@@ -1,5 +1,5 @@
-//! What a broker works with while it runs: its working directory, the files of the contract, its log
-//! as it grows. In memory where the machine has `/dev/shm`: requests and state hold secrets, and the
+//! The exchange directory of a run: the broker's working directory, the files of the contract, and its log
+//! as it grows. It is in memory where the machine has `/dev/shm`: requests and state hold secrets, and the
 //! log is not redacted yet.
 
 use std::io;
@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::durable;
 
-/// What is written into an exchange directory at first.
+/// The files that are written into a new exchange directory.
 #[derive(Debug, Default)]
 pub(super) struct Files<'o> {
     pub(super) request: Option<&'o Work>,
@@ -33,7 +33,7 @@ impl Exchange {
         Self { path: path.into() }
     }
 
-    /// Makes it anew, with the files that the broker is given, and what its log must not show.
+    /// Makes the directory anew, with the files that the broker is given, and the secrets that its log must not show.
     pub(super) fn create(&self, files: &Files<'_>) -> io::Result<()> {
         durable::remove_all(&self.path)?;
         again_if_gone(|| {
@@ -75,7 +75,7 @@ impl Exchange {
         self.path.join("state.json")
     }
 
-    /// The binding that is removed.
+    /// The file with the binding that the run removes, so that it can be redacted.
     pub(super) fn removes(&self) -> PathBuf {
         self.path.join("removes.json")
     }
@@ -89,10 +89,10 @@ fn write_json(path: &Path, content: &impl Serialize) -> io::Result<()> {
     std::io::Write::write_all(&mut durable::create(path)?, &serde_json::to_vec(content)?)
 }
 
-/// Where the exchange directories of all runs are.
+/// The root directory of the exchange directories of all runs.
 ///
-/// One in memory is outside the data directory, where nobody would look for what is left of it: it is
-/// removed when its user ends and it is empty. A run that goes on keeps it, and whoever comes next, a
+/// A root in memory is outside the data directory, where nobody would look for leftovers: it is
+/// removed when its user ends and it is empty. A run that goes on keeps it, and the next user, a
 /// supervisor included, makes it again.
 #[derive(Debug)]
 pub(super) struct Root {
@@ -115,7 +115,7 @@ impl Drop for Root {
     }
 }
 
-/// The configured one; else in memory if possible, else beside the runs.
+/// Makes the root: the configured one; else one in memory if possible, else one beside the runs.
 pub(super) fn root(configured: Option<&Path>, runs: &Path) -> io::Result<Root> {
     let path = match configured {
         Some(root) => root.to_owned(),
@@ -131,7 +131,8 @@ pub(super) fn root(configured: Option<&Path>, runs: &Path) -> io::Result<Root> {
     Ok(Root { path, in_memory: false })
 }
 
-/// Another user of the root that ends may remove it between our making it and our using it.
+/// Makes something in the root, and makes both again if the root is gone: another user of it that ends may have removed
+/// it in between.
 fn again_if_gone<T>(make: impl Fn() -> io::Result<T>) -> io::Result<T> {
     const TRIES: usize = 10;
     let gone = |made: &io::Result<T>| {
@@ -140,7 +141,7 @@ fn again_if_gone<T>(make: impl Fn() -> io::Result<T>) -> io::Result<T> {
     (1..TRIES).map(|_| make()).find(|made| !gone(made)).unwrap_or_else(&make)
 }
 
-/// One name for each user and data directory, so that two installations do not meet.
+/// The path of the root in memory: one for each user and data directory, so that two installations do not share it.
 fn in_memory(runs: &Path) -> PathBuf {
     let hash = digest(&SHA256, runs.as_os_str().as_encoded_bytes());
     let hash = HEXLOWER.encode(&hash.as_ref()[..8]);
@@ -148,7 +149,7 @@ fn in_memory(runs: &Path) -> PathBuf {
     PathBuf::from(format!("/dev/shm/manciple-{user}-{hash}"))
 }
 
-/// Makes a directory that is ours. `/dev/shm` is open to all: what is there under our name may be
+/// Makes a directory, and checks that this user owns it. `/dev/shm` is open to all: what is there under the name may be
 /// somebody else's, or a link to elsewhere.
 fn own(path: &Path) -> io::Result<()> {
     durable::create_dir(path)?;
@@ -160,7 +161,7 @@ fn own(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// As [`own`], one that nobody else can look into and that can be written.
+/// Does as [`own`] for a directory that nobody else can open and that can be written.
 fn private(path: &Path) -> io::Result<()> {
     own(path)?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o700))?;

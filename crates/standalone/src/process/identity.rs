@@ -1,7 +1,7 @@
-//! The broker's processes, told from others that have their numbers later.
+//! The identity of a broker's processes, by which they are told from others that have their numbers later.
 //!
-//! Needed only when a supervisor was killed: its broker goes on with nobody to end it, and must be
-//! ended before the run is called lost, or a retry would work beside it.
+//! It is needed only when a supervisor was killed: its broker goes on with nobody to end it, and must be
+//! ended before the run counts as lost, or a retry would work beside it.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -11,20 +11,21 @@ use std::{fs, io};
 use rustix::process::{Pid, Signal, getpid, kill_process_group};
 use serde::{Deserialize, Serialize};
 
-/// The processes of a run.
+/// The identity of the processes of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Identity {
-    /// The supervisor: its number is that of the session.
+    /// The process id of the supervisor, which is that of the session.
     session: i32,
-    /// The broker: its number is that of the process group. Before there is one: the whole session.
+    /// The process id of the broker, which is that of the process group; `None` before it was started: then the whole
+    /// session is meant.
     group: Option<i32>,
-    /// When the broker began, or before there is one the supervisor, in ticks since the machine did.
+    /// The start of the broker, or of the supervisor before there is one, in ticks since the machine's start.
     began: u64,
-    /// Which start of the machine that was.
+    /// The id of the machine's start (`boot_id`).
     boot: String,
 }
 
-/// As much of `/proc/<pid>/stat` as tells processes apart (proc(5)).
+/// The fields of `/proc/<pid>/stat` that tell processes apart (proc(5)).
 #[derive(Debug, PartialEq, Eq)]
 struct Stat {
     state: char,
@@ -34,17 +35,17 @@ struct Stat {
 }
 
 impl Identity {
-    /// Of this process and its child.
+    /// The identity of this process's child, the broker.
     pub(super) fn of(broker: Pid) -> io::Result<Self> {
         let stat = stat(broker.as_raw_nonzero().get())?;
         let (session, group) = (stat.session, Some(stat.group));
         Ok(Self { session, group, began: stat.began, boot: boot()? })
     }
 
-    /// Of this process and whatever it starts in its session.
+    /// The identity of this process and whatever it starts in its session.
     ///
     /// # Errors
-    /// If that is not its own: others are in it, too.
+    /// If the session is not its own: others are in it, too.
     pub(super) fn of_session() -> io::Result<Self> {
         let own = getpid().as_raw_nonzero().get();
         let stat = stat(own)?;
@@ -78,7 +79,7 @@ impl Identity {
         Err(io::Error::new(io::ErrorKind::TimedOut, "processes of a lost run do not end"))
     }
 
-    /// The process groups in which a process is left.
+    /// The process groups of this identity in which a process is left.
     fn groups_alive(&self) -> io::Result<BTreeSet<i32>> {
         if let Ok(leader) = stat(self.group.unwrap_or(self.session))
             && leader.began != self.began
@@ -101,7 +102,7 @@ fn stat(pid: i32) -> io::Result<Stat> {
     parse(&text).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "stat"))
 }
 
-/// The second field is the program's name in parentheses, and may hold anything.
+/// Parses `/proc/<pid>/stat`. The second field is the program's name in parentheses, and may hold anything.
 fn parse(stat: &str) -> Option<Stat> {
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     Some(Stat {

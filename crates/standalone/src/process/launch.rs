@@ -1,4 +1,4 @@
-//! Starts a supervisor and hears whether it started the run.
+//! Launches a supervisor, and waits for its answer whether it started the run.
 
 use std::ffi::OsString;
 use std::io;
@@ -14,13 +14,13 @@ use zeroize::Zeroizing;
 use super::order::{GO, Order, Reply};
 use super::refusal::Refusal;
 
-/// A supervisor that has not answered by then is not waited for; its run may begin yet.
+/// How long to wait for a supervisor's answer; its run may begin even later.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How much of what a supervisor says on stderr is told.
+/// How many bytes of a supervisor's stderr are reported.
 const MAX_COMPLAINT_BYTES: u64 = 1024;
 
 /// Starts a supervisor for the run in a directory. The order goes through a pipe; nothing of it is in
-/// the supervisor's arguments or environment, and nothing of our environment is either.
+/// the supervisor's arguments or environment, nor is anything of this process's environment.
 pub(super) async fn launch(
     supervisor: &[OsString],
     directory: &Path,

@@ -1,4 +1,4 @@
-//! Whether a run's supervisor is alive, and which process it is.
+//! The lock of a run: it says whether the run's supervisor is alive, and which process it is.
 //!
 //! A record lock (`fcntl`) rather than `flock`: the kernel says who holds it (`F_GETLK`) without
 //! taking it, so to look is never in the way of a supervisor that is about to take it; it belongs to
@@ -17,7 +17,7 @@ use rustix::process::{
     pidfd_send_signal,
 };
 
-/// Held until it is dropped, or the process ends. The process must not open the file a second
+/// A lock that is held until it is dropped, or the process ends. The process must not open the file a second
 /// time: the lock would end when that is closed.
 #[derive(Debug)]
 pub(super) struct Lock {
@@ -37,7 +37,7 @@ impl Lock {
     }
 }
 
-/// Who has a lock.
+/// The holder of a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Holder {
     /// This process.
@@ -46,7 +46,7 @@ pub(super) enum Holder {
     Unseen,
 }
 
-/// Who has the lock; `None` if nobody has, or there is no such file.
+/// The holder of the lock; `None` if nobody holds it, or there is no such file.
 pub(super) fn holder(path: &Path) -> io::Result<Option<Holder>> {
     let file = match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -56,7 +56,7 @@ pub(super) fn holder(path: &Path) -> io::Result<Option<Holder>> {
     Ok(found.map(|lock| lock.pid.map_or(Holder::Unseen, Holder::Process)))
 }
 
-/// Signals whoever has the lock, and never anybody else; `false` if nobody has it.
+/// Sends a signal to the holder of the lock, and never to another process; `false` if nobody holds it.
 pub(super) fn signal_holder(path: &Path, signal: Signal) -> io::Result<bool> {
     loop {
         let Some(held) = holder(path)? else { return Ok(false) };

@@ -1,6 +1,6 @@
-//! A broker's log: as much of its beginning and of its end as is kept.
+//! The log of a broker: its beginning and its end are kept, up to a limit.
 //!
-//! While it grows it is three files: `stderr`, the beginning, which stays; `stderr.new`, what came
+//! While the log grows it is three files: `stderr`, the beginning, which stays; `stderr.new`, what came
 //! last; and `stderr.old`, what came before that. When `stderr.new` is full it becomes
 //! `stderr.old`, so a broker may print for as long as it likes: no more than one and a half times the
 //! limit is ever kept, and nothing in memory.
@@ -21,12 +21,12 @@ pub(super) struct Log {
     head: File,
     head_left: usize,
     tail: Option<(File, usize)>,
-    /// Everything that was printed, kept or not.
+    /// How many bytes were printed, kept or not.
     pub(super) printed: u64,
 }
 
 impl Log {
-    /// Begins a log in a directory, of about `limit` bytes; of none, it only counts.
+    /// Begins a log in a directory, of about `limit` bytes; with a limit of 0 it only counts.
     pub(super) fn create(directory: &Path, limit: usize) -> io::Result<Self> {
         let half = limit.div_ceil(2);
         let head = durable::create(&head(directory))?;
@@ -58,9 +58,9 @@ impl Log {
     }
 }
 
-/// The log in a directory, redacted: at most `limit` bytes of it and a line about the rest. `printed`
-/// is how much there was, if nobody writes any more: else each file is a piece of its own, for one may have
-/// become another between two reads, and what comes last may be half a secret.
+/// Reads the log in a directory, redacted: at most `limit` bytes of it and a line about the rest. `printed`
+/// is how many bytes there were, if nobody writes any more. Otherwise each file is redacted as a piece of its own, for
+/// one may have become another between two reads, and the end may be half a secret.
 pub(super) fn read(
     directory: &Path,
     limit: usize,

@@ -1,4 +1,4 @@
-//! What server and supervisor say to each other, a line each.
+//! The protocol between server and supervisor, a line for each message.
 //!
 //! ```text
 //! server ──order──▶ supervisor     takes the lock
@@ -7,9 +7,9 @@
 //!        ◀─started─
 //! ```
 //!
-//! A supervisor whose server is killed before it said `go` starts nothing; one that has heard it holds
-//! the lock already. So a run that nobody holds and nobody started is certainly never started behind
-//! one's back.
+//! A supervisor whose server is killed before it said `go` starts nothing; one that has received it holds the lock
+//! already. So a run whose lock is free and that was not started is certainly not started later by a supervisor that
+//! was launched before.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -24,12 +24,12 @@ use serde_json::Value;
 use super::ending::RunKey;
 use super::refusal::Refusal;
 
-/// Everything that a supervisor needs to know. It has secrets in it: it goes through a pipe.
+/// The order to a supervisor: everything that it needs to know. It holds secrets, so it goes through a pipe.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Order {
-    /// The run, as it is kept.
+    /// The part of the order that is kept in the run's directory.
     pub(super) about: About,
-    /// What the result is sealed with.
+    /// The key that seals the result.
     pub(super) key: RunKey,
     /// The executable, and all of its arguments.
     pub(super) program: OsString,
@@ -40,23 +40,23 @@ pub(super) struct Order {
     pub(super) secret_dir: Option<OsString>,
     /// The run's own exchange directory.
     pub(super) exchange: OsString,
-    /// Given to the broker as files, where it has declared that it wants them.
+    /// The request, given to the broker as a file if it has declared that it reads it.
     pub(super) request: Option<Work>,
     pub(super) state: Option<Value>,
-    /// The binding that is removed: not given, but not to be shown either.
+    /// The binding that the run removes: it is not given to the broker, but redacted.
     pub(super) removes: Option<Value>,
-    /// Between SIGTERM and SIGKILL.
+    /// The time between SIGTERM and SIGKILL.
     pub(super) grace: Duration,
-    /// In bytes.
+    /// The most that the broker may print on stdout, in bytes.
     pub(super) output_limit: usize,
     pub(super) log_limit: usize,
 }
 
-/// A run as it is kept in `run.json`. No secrets.
+/// The facts about a run that are kept in `run.json`. No secrets.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct About {
     pub(super) name: String,
-    /// `None`: the catalog.
+    /// The action; `None`: the run asks for the catalog.
     pub(super) action: Option<Action>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) instance_id: Option<InstanceId>,
@@ -68,13 +68,13 @@ pub(super) struct About {
     pub(super) operation_id: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) attempt: Option<u32>,
-    /// The external work that is asked after.
+    /// The name of the external work that the run asks after.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) external: Option<String>,
-    /// In force when the run began.
+    /// The extensions that were in force when the run began.
     pub(super) capabilities: Vec<Capability>,
     pub(super) timeout: Duration,
-    /// In seconds since 1970.
+    /// The time of the order, in seconds since 1970.
     pub(super) created_at: u64,
 }
 
@@ -97,14 +97,14 @@ impl About {
     }
 }
 
-/// What the server says to a supervisor that is ready.
+/// The server's message to a supervisor that is ready.
 pub(super) const GO: &str = "go\n";
 
-/// What a supervisor answers.
+/// The answer of a supervisor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Reply {
-    /// It has the lock and waits for [`GO`].
+    /// The supervisor has the lock and waits for [`GO`].
     Ready,
     /// The broker was started, or the run was over before it began.
     Started,

@@ -1,4 +1,4 @@
-//! Why something could not be started, and whether to try again.
+//! Refusals: why something could not be started, and whether to try again.
 
 use std::fmt::Display;
 use std::io;
@@ -8,7 +8,7 @@ use engine::ports::StartError;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-/// As [`StartError`], but it can be sent.
+/// A refusal to start a run: a [`StartError`] in a form that a supervisor can send.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Refusal {
     permanent: bool,
@@ -16,22 +16,22 @@ pub(super) struct Refusal {
 }
 
 impl Refusal {
-    /// It will not work until somebody mends it.
+    /// A refusal that stays until somebody mends something.
     pub(super) fn permanent(message: impl Into<String>) -> Self {
         Self { permanent: true, message: message.into() }
     }
 
-    /// It may work later.
+    /// A refusal after which a later start may succeed.
     pub(super) fn transient(message: impl Into<String>) -> Self {
         Self { permanent: false, message: message.into() }
     }
 
-    /// By what the system says: short of something now, or wrong for good.
+    /// The refusal for an error of the system, which is short of something now, or wrong for good.
     pub(super) fn of(what: impl Display, error: &io::Error) -> Self {
         Self { permanent: !child::passes(error), message: format!("{what}: {error}") }
     }
 
-    /// A program that could not be executed.
+    /// The refusal for a program that could not be executed.
     pub(super) fn of_program(program: &Path, error: &io::Error) -> Self {
         let path = program.display();
         let remedy = match Errno::from_io_error(error) {

@@ -1,4 +1,4 @@
-//! How long what is left of released runs is kept, and what else lies about.
+//! Retention: removes what is left of released runs after a while, and other leftovers.
 //!
 //! Each release looks at the oldest few, so that the cost follows the runs; what an earlier server left
 //! is read once, at the first release.
@@ -12,12 +12,12 @@ use std::time::{Duration, SystemTime};
 use super::directory::{RunDirectory, Standing};
 use super::durable;
 
-/// How many are removed by one release, at most.
+/// How many runs one release removes at most.
 const AT_ONCE: usize = 8;
-/// Directories of runs that were never started, or of catalogs, are removed after this.
+/// The age from which directories of runs that were never started, or of catalogs, are removed.
 const UNFINISHED: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Which runs were released, and when.
+/// The released runs, and when they were released.
 #[derive(Debug)]
 pub(super) struct Retention {
     runs: PathBuf,
@@ -55,7 +55,7 @@ impl Retention {
         Ok(())
     }
 
-    /// What was released before; removes what is of no use to anybody.
+    /// Finds the runs that were released before, and removes leftovers that nobody needs.
     fn find(&self, exchange: &Path) -> io::Result<BTreeSet<(SystemTime, String)>> {
         let mut released = BTreeSet::new();
         for name in names(&self.runs)? {
@@ -95,7 +95,7 @@ impl Retention {
     }
 }
 
-/// What cannot be removed keeps nothing else from going.
+/// Logs that something could not be removed, which keeps nothing else from being removed.
 fn removed(name: &str, removed: io::Result<()>) {
     if let Err(error) = removed {
         tracing::warn!(run = name, %error, "something that nobody needs stays");

@@ -1,4 +1,4 @@
-//! What a process runner is told.
+//! The settings of the process runner.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use zeroize::Zeroizing;
 
-/// From which the keys of results are derived. Of the store's key, so that it exists nowhere else.
+/// The key from which the keys of results are derived. The store keeps it, sealed, so that it exists nowhere else.
 #[derive(Clone)]
 pub struct RunnerKey(Zeroizing<[u8; 32]>);
 
@@ -28,7 +28,7 @@ impl fmt::Debug for RunnerKey {
     }
 }
 
-/// What a process runner is told.
+/// The settings of a process runner.
 #[derive(Debug, Clone)]
 pub struct ProcessSettings {
     /// The broker's executable: a path, or a name to be looked for in `PATH`.
@@ -37,19 +37,19 @@ pub struct ProcessSettings {
     pub arguments: Vec<OsString>,
     /// A directory with a file for each key of the configuration.
     pub config_dir: Option<PathBuf>,
-    /// The same for secrets: they win over keys of the same name, and are removed from logs.
+    /// A directory with a file for each secret key: these win over keys of the same name, and are removed from logs.
     pub secret_dir: Option<PathBuf>,
-    /// Where the runs' directories are. On a disk that survives a restart.
+    /// The directory of the runs' directories, on a disk that survives a restart.
     pub runs: PathBuf,
-    /// Where runs work; default: a directory of ours in `/dev/shm`, or `<runs>/.exchange` where there
-    /// is no such thing.
+    /// The root of the exchange directories, in which runs work; default: a directory in `/dev/shm`, or
+    /// `<runs>/.exchange` where there is no `/dev/shm`.
     pub exchange: Option<PathBuf>,
-    /// From which the keys of results are derived.
+    /// The key from which the keys of results are derived.
     pub key: RunnerKey,
     /// The program that calls [`supervisor::main`](super::supervisor::main) with the path that is added
     /// to these arguments.
     pub supervisor: Vec<OsString>,
-    /// Between SIGTERM and SIGKILL.
+    /// The time between SIGTERM and SIGKILL.
     pub grace: Duration,
     /// The time that `catalog` has.
     pub catalog_timeout: Duration,
@@ -59,17 +59,17 @@ pub struct ProcessSettings {
     pub output_limit: usize,
     /// How much of a log is kept, in bytes: half of it from its beginning.
     pub log_limit: usize,
-    /// Variables of our own environment that brokers see, beside `PATH`, `HOME`, `LANG`, `TZ` and
+    /// The variables of this process's environment that brokers see, beside `PATH`, `HOME`, `LANG`, `TZ` and
     /// `TMPDIR`.
     pub pass_environment: Vec<String>,
     /// How many released runs are kept for inspection.
     pub keep_runs: usize,
-    /// For how long they are.
+    /// How long released runs are kept for inspection.
     pub keep_for: Duration,
 }
 
 impl ProcessSettings {
-    /// The usual: 10 s of grace, 60 s for the catalog, 1 MiB of output and of log, 1000 runs for seven
+    /// The default settings: 10 s of grace, 60 s for the catalog, 1 MiB of output and of log, 1000 runs for seven
     /// days.
     pub fn new(
         command: impl Into<PathBuf>,
@@ -98,7 +98,7 @@ impl ProcessSettings {
     }
 }
 
-/// Why there is no runner.
+/// The error with which a runner could not be opened.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}: {source}")]
 pub struct OpenError {

@@ -1,7 +1,7 @@
-//! A copy of the running store, as it stood at one moment.
+//! Backups: a copy of the running store, as it was at one moment.
 //!
-//! The copy is made page by page from one snapshot: writers go on, the log just cannot be shortened
-//! until the copy is done. It has its name only when it is whole and synced.
+//! The copy is made page by page from one snapshot: writers go on, only the log cannot be shortened
+//! until the copy is done. The copy gets its name only when it is whole and synced.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -19,15 +19,15 @@ use super::EmbeddedStore;
 use super::error::{BackupError, explain};
 use crate::data_dir::sync_dir;
 
-/// Pages copied at a time: 1 MiB.
+/// The number of pages that are copied at a time: 1 MiB.
 const PAGES: i32 = 256;
 
 /// A backup that was made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Backup {
-    /// Where it is.
+    /// The path of the backup.
     pub path: PathBuf,
-    /// Its size.
+    /// The size of the backup.
     pub bytes: u64,
     /// The records in it.
     pub records: u64,
@@ -46,8 +46,8 @@ impl EmbeddedStore {
         self.copied(path.into(), make).await
     }
 
-    /// As [`Self::backup_to`], to a file that has no name any more: it is gone when it is closed, also if nobody
-    /// waits for it. What a crash leaves is removed by the next one, and by the next start.
+    /// Does as [`Self::backup_to`], to a file that has no name any more: it is gone when it is closed, even if the
+    /// future is dropped. What a crash leaves is removed by the next such backup, and by the next start.
     ///
     /// # Errors
     /// See [`BackupError`].
@@ -78,7 +78,7 @@ impl EmbeddedStore {
     }
 }
 
-/// Where a copy of a database is made that is to have no name.
+/// The path at which a copy of a database is made before it loses its name.
 pub(super) fn unnamed(database: &Path) -> PathBuf {
     database.with_extension("db.copy")
 }
@@ -148,7 +148,7 @@ fn fill(source: &Connection, partial: &Path) -> Result<u64, BackupError> {
     Ok(records.unsigned_abs())
 }
 
-/// Gives a file its name, unless somebody else has taken that, and syncs the directory. Needs no hard links.
+/// Renames a finished file to its name, unless that is taken, and syncs the directory. Needs no hard links.
 ///
 /// # Errors
 /// [`BackupError::Exists`], [`BackupError::Io`].

@@ -1,4 +1,4 @@
-//! What can go wrong around the store, in words for the one who has to mend it.
+//! The errors of opening, backing up and restoring the store, in words for the operator who has to mend it.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,24 +8,24 @@ use rusqlite::ErrorCode;
 
 use crate::seal::{KeyError, KeySource, NoRandomness};
 
-/// Why the store was not opened, checked or restored. Nothing that was kept has been changed.
+/// The reason why the store was not opened, checked or restored. Nothing that was kept has been changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// No usable key.
+    /// There is no usable key.
     #[error(transparent)]
     Key(#[from] KeyError),
-    /// A key, but not the one of this store.
+    /// The key is not the one of this store.
     #[error(
         "{tried} the key of this store: give the key that it was written with. If the key \
          was changed on purpose, give the old one as the previous key; a backup needs the key that \
          was in force when it was made"
     )]
     WrongKey {
-        /// What was tried.
+        /// The keys that were tried.
         tried: Tried,
     },
-    /// Another process has it open.
+    /// Another process has the store open.
     #[error(
         "the store in {} is in use by {holder}: one process at a time may open it. Stop that one \
          first; nothing has to be cleaned up after it",
@@ -34,10 +34,10 @@ pub enum OpenError {
     Locked {
         /// Which.
         dir: PathBuf,
-        /// As it said itself: `process <pid>`.
+        /// The other process, as it says itself: `process <pid>`.
         holder: String,
     },
-    /// Written by a newer version of this program.
+    /// The database was written by a newer version of this program.
     #[error(
         "the database has version {found}, newer than {known}, the newest that this version of \
          manciple knows: run the newer manciple, or restore a backup made before the upgrade"
@@ -48,10 +48,10 @@ pub enum OpenError {
         /// The newest known here.
         known: usize,
     },
-    /// A file of that name, but not one of ours.
+    /// The file of that name is not a database of this program.
     #[error("the file is not a database of manciple: give another directory, or move it away")]
     NotAStore,
-    /// What was named as a backup cannot be one.
+    /// The file that was named as a backup cannot be one.
     #[error("{} is not a backup: {why}", path.display())]
     NotABackup {
         /// What was named.
@@ -71,7 +71,7 @@ pub enum OpenError {
         /// Where the former store is.
         aside: PathBuf,
     },
-    /// A restore would have replaced a store.
+    /// The directory has a store, which a restore would have replaced.
     #[error(
         "there is a store in {} already: say that it is to be replaced (it will be kept aside), or \
          give an empty directory",
@@ -147,7 +147,7 @@ impl OpenError {
         }
     }
 
-    /// The same of what is being checked: that it is damaged is then the finding, not a hindrance.
+    /// The error for a database that is being checked: damage is then the finding, not a fault of the check.
     pub(super) fn finding(what: &str, error: &rusqlite::Error) -> Self {
         match error.sqlite_error_code() {
             Some(ErrorCode::DatabaseCorrupt) => Self::Damaged { what: error.to_string() },
@@ -160,11 +160,11 @@ impl OpenError {
     }
 }
 
-/// Why a backup was not made. The store goes on unharmed, and no file of the backup's name exists.
+/// The reason why a backup was not made. The store goes on unharmed, and the backup made no file of its name.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BackupError {
-    /// Backups never replace anything.
+    /// There is a file of that name: backups never replace anything.
     #[error("{} exists already: give another name, or move it away", .0.display())]
     Exists(PathBuf),
     /// The file system said no.
@@ -221,7 +221,7 @@ pub(super) fn explain(error: &rusqlite::Error) -> String {
     format!("{error}{code}{remedy}")
 }
 
-/// The same for everybody: without a name or a number of this machine.
+/// SQLite's reason in short, for everybody: without a name or a number of this machine.
 pub(super) fn in_short(error: &rusqlite::Error) -> &'static str {
     match error.sqlite_error_code() {
         _ if is_moved(error) => "its files were removed or replaced",
@@ -233,13 +233,13 @@ pub(super) fn in_short(error: &rusqlite::Error) -> &'static str {
     }
 }
 
-/// See [`super::files`].
+/// Whether the files of the store are not where they were; see [`super::files`].
 fn is_moved(error: &rusqlite::Error) -> bool {
     matches!(error, rusqlite::Error::SqliteFailure(code, _)
         if code.extended_code == rusqlite::ffi::SQLITE_READONLY_DBMOVED)
 }
 
-/// As an error of the port.
+/// SQLite's error as [`StoreError::Unavailable`].
 pub(super) fn unavailable(what: &str, error: &rusqlite::Error) -> StoreError {
     StoreError::Unavailable(format!("{what}: {}", explain(error)))
 }

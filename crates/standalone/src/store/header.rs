@@ -1,4 +1,4 @@
-//! What a file says of itself in its first hundred bytes, read before SQLite sees it: whether it can be a
+//! Checks the first hundred bytes of a file before SQLite opens it: whether it can be a
 //! backup at all. A directory, a pipe or a device is not even opened.
 
 use std::fs::File;
@@ -8,11 +8,11 @@ use std::path::Path;
 use super::error::OpenError;
 use super::schema::APPLICATION_ID;
 
-/// What every database of SQLite begins with ("Database File Format", section 1.3).
+/// The first bytes of every database of SQLite ("Database File Format", section 1.3).
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 const LENGTH: usize = 100;
 
-/// Opens what may be a backup.
+/// Opens a file that may be a backup.
 ///
 /// # Errors
 /// [`OpenError::NotABackup`], [`OpenError::Io`].
@@ -38,7 +38,7 @@ pub(super) fn open(path: &Path) -> Result<File, OpenError> {
     }
 }
 
-/// Why a file of this length that begins so is no backup, as far as can be told.
+/// The reason why a file with this header and length is no backup; `None` if it may be one.
 fn fault(header: &[u8], length: u64) -> Option<String> {
     if length == 0 {
         return Some("it is empty".to_owned());

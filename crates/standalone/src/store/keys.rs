@@ -1,4 +1,4 @@
-//! The data keys: made here, kept in the database wrapped with the operator's key, held in memory.
+//! The data keys: they are made here, kept in the database wrapped with the operator's key, and held in memory.
 //!
 //! ```text
 //! active ──rotation begins──▶ retiring ──no row uses it──▶ gone
@@ -20,7 +20,7 @@ use zeroize::Zeroizing;
 use super::error::{OpenError, unavailable};
 use crate::seal::{Cipher, KEY_BYTES, NoRandomness, Sealing};
 
-/// Messages are counted in blocks of so many, so that counting costs a write per block.
+/// The size of the blocks in which messages are counted, so that counting costs one write per block.
 pub(super) const BLOCK: u64 = 1 << 16;
 
 /// A data key in memory.
@@ -28,7 +28,7 @@ pub(super) const BLOCK: u64 = 1 << 16;
 pub(super) struct DataKey {
     pub(super) id: i64,
     cipher: Cipher,
-    /// Messages sealed with it, those of former runs rounded up.
+    /// How many messages were sealed with it, those of former processes rounded up.
     sealed: AtomicU64,
 }
 
@@ -37,7 +37,7 @@ impl DataKey {
         self.seal_written(context, content.len(), |sealing| sealing.write_all(content))
     }
 
-    /// Seals what `write` writes: mostly no more than so many bytes.
+    /// Seals what `write` writes, mostly no more than `room` bytes.
     ///
     /// # Errors
     /// [`StoreError::Unavailable`] without randomness, or with what `write` says.
@@ -54,7 +54,7 @@ impl DataKey {
         sealing.end(context).map_err(no_randomness)
     }
 
-    /// Whether so many messages were sealed with it that it should be replaced.
+    /// Whether at least `limit` messages were sealed with the key, so that it should be replaced.
     pub(super) fn is_worn(&self, limit: u64) -> bool {
         self.sealed.load(Ordering::Relaxed) >= limit
     }
@@ -73,19 +73,19 @@ impl Keys {
         &self.active
     }
 
-    /// How many are kept beside the active one.
+    /// How many keys are kept beside the active one.
     pub(super) fn retiring(&self) -> usize {
         self.retiring.len()
     }
 
-    /// With a new active key; the former one is retiring.
+    /// The keys with a new active one; the former one is retiring.
     pub(super) fn with_active(&self, key: DataKey) -> Self {
         let mut retiring = self.retiring.clone();
         retiring.push(Arc::clone(&self.active));
         Self { active: Arc::new(key), retiring }
     }
 
-    /// With nothing but the active key.
+    /// The keys without any but the active one.
     pub(super) fn only_active(&self) -> Self {
         Self { active: Arc::clone(&self.active), retiring: Vec::new() }
     }
@@ -137,7 +137,7 @@ impl Keyring {
         key.cipher.open(context, sealed).map_err(|error| error.to_string())
     }
 
-    /// Puts what the database now holds in place of what is known.
+    /// Replaces the keys in memory by those that the database holds now.
     pub(super) fn replace(&self, keys: Keys) {
         *self.now.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(keys);
     }
@@ -150,7 +150,7 @@ pub(super) struct Found {
     active: bool,
 }
 
-/// How far opening the data keys came.
+/// The result of opening the data keys.
 pub(super) enum Unwrapped {
     /// There is none yet.
     None,
@@ -163,7 +163,7 @@ pub(super) enum Unwrapped {
 /// Opens all data keys with an operator's key.
 ///
 /// # Errors
-/// [`OpenError::Damaged`] if it opens some but not others.
+/// [`OpenError::Damaged`] if the operator's key opens some but not others.
 pub(super) fn unwrap_all(
     connection: &Connection,
     operator: &Cipher,
@@ -182,7 +182,7 @@ pub(super) fn unwrap_all(
     }
 }
 
-/// What [`unwrap_all`] found, for use.
+/// The keys that [`unwrap_all`] found, for use.
 ///
 /// # Errors
 /// [`OpenError::Damaged`] if none of them is active.
@@ -218,7 +218,7 @@ pub(super) fn wrap_again(
     Ok(())
 }
 
-/// Makes a new data key the active one; the former goes on to open what it sealed.
+/// Makes a new data key the active one; the former one still opens what it sealed.
 ///
 /// # Errors
 /// No randomness, or what SQLite says; the transaction is the caller's to roll back.
@@ -240,8 +240,8 @@ pub(super) fn make_active(
 }
 
 /// Keeps the count of messages in the database ahead of the count in memory, so that a crash forgets
-/// none of them. A block that is half used is followed by the next: what is sealed but not yet written
-/// never fills half a block. The count that is reserved once the transaction is committed.
+/// none of them. The next block is reserved when one is half used: what is sealed but not yet written
+/// never fills half a block. Returns the count that is reserved once the transaction is committed.
 pub(super) fn reserve(
     transaction: &Transaction<'_>,
     active: &DataKey,
@@ -258,7 +258,7 @@ pub(super) fn reserve(
     Ok(next)
 }
 
-/// Why keys could not be written.
+/// The reason why keys could not be written.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum KeyFault {
     #[error(transparent)]
@@ -285,7 +285,7 @@ impl From<KeyFault> for StoreError {
     }
 }
 
-/// Does all of `work` or nothing.
+/// Does all of `work` in a transaction, or nothing.
 ///
 /// # Errors
 /// Those of `work`, and what SQLite says.
@@ -329,7 +329,7 @@ fn read_rows(connection: &Connection) -> rusqlite::Result<Vec<KeyRow>> {
         .collect()
 }
 
-/// Binds a wrapped key to its row.
+/// The context that binds a wrapped key to its row.
 fn context(id: i64) -> Vec<u8> {
     let mut context = b"manciple data key ".to_vec();
     context.extend_from_slice(&id.to_be_bytes());

@@ -73,10 +73,10 @@ use status::Status;
 /// How many changes may wait for the writer before further ones are refused.
 pub const DEFAULT_QUEUE: usize = 1024;
 
-/// What a store is opened with.
+/// The options with which a store is opened.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Where its files are; created (mode 0700) if need be.
+    /// The directory of its files; created (mode 0700) if need be.
     pub dir: PathBuf,
     /// The operator's key.
     pub key: KeySource,
@@ -89,7 +89,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// The usual ones.
+    /// The default options.
     pub fn new(dir: impl Into<PathBuf>, key: KeySource) -> Self {
         Self {
             dir: dir.into(),
@@ -101,15 +101,15 @@ impl Options {
     }
 }
 
-/// What only tests set otherwise.
+/// Options that only tests change.
 #[derive(Debug, Clone)]
 struct Tuning {
-    /// After so many messages a data key is replaced: half of what random nonces allow, because the
+    /// The number of messages after which a data key is replaced: half of what random nonces allow, because the
     /// messages that a crash forgets are not counted.
     messages_per_key: u64,
-    /// Rows of one transaction of a rotation.
+    /// The number of rows in one transaction of a rotation.
     rotation_slice: u64,
-    /// A rotation stops, as if killed, after so many.
+    /// The number of transactions after which a rotation stops, as if killed.
     rotation_slices: Option<u32>,
     /// The capacity of [`Recent`](recent::Recent): 0 has every read look at the disk.
     recent: u64,
@@ -138,7 +138,7 @@ pub struct EmbeddedStore {
     ring: Arc<Keyring>,
     status: Arc<Status>,
     path: PathBuf,
-    /// One backup at a time.
+    /// Held while a backup is made, so that there is one at a time.
     one_backup: Arc<Mutex<()>>,
     _lock: DirLock,
 }
@@ -155,18 +155,18 @@ impl EmbeddedStore {
         open::open(options, schema::MIGRATIONS)
     }
 
-    /// The store's own figures.
+    /// The figures of the store.
     pub fn stats(&self) -> Stats {
         self.status.stats(self.queue.as_ref().map_or(0, Queue::waiting))
     }
 
-    /// Why the last write failed, in words that everybody may read; `None` if it did not. While it
-    /// is so, a write that changes nothing is tried once a second: it turns by itself.
+    /// The reason why the last write failed, in words that everybody may read; `None` if it did not. After a
+    /// failure, a write that changes nothing is tried once a second, so this recovers by itself.
     pub fn refusing(&self) -> Option<&'static str> {
         self.status.refusing()
     }
 
-    /// Looks through the pages of the database, beside everything else; [`Self::is_damaged`] tells.
+    /// Checks the pages of the database in the background; [`Self::is_damaged`] says what was found.
     ///
     /// # Errors
     /// If no thread could be made for it.
@@ -174,12 +174,12 @@ impl EmbeddedStore {
         verify::look_through(self.path.clone(), Arc::clone(&self.status))
     }
 
-    /// Whether [`Self::look_through`] has found damage. What can be read is read all the same.
+    /// Whether [`Self::look_through`] has found damage. Records that can be read are still served.
     pub fn is_damaged(&self) -> bool {
         self.status.is_damaged()
     }
 
-    /// How far a change of key is.
+    /// The progress of a change of the data key.
     pub fn rotation(&self) -> Rotation {
         self.status.rotation_now()
     }
@@ -194,8 +194,8 @@ impl EmbeddedStore {
         self.queue()?.ask(Command::Rotate).await.map(|_| ())
     }
 
-    /// 32 random bytes that are made once and kept as the records are: for the process runner, which
-    /// seals with them what its runs leave on the disk. They outlive every change of a key.
+    /// The key of the process runner, which seals with it what its runs leave on the disk: 32 random bytes that are
+    /// made once and kept as the records are. They outlive every change of a key.
     ///
     /// # Errors
     /// [`StoreError::Unavailable`]; [`StoreError::Unreadable`] if they are damaged.

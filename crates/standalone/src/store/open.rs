@@ -1,4 +1,4 @@
-//! Opening: from a directory and a key to a store that is ready, without changing anything before it
+//! Opens a store: from a directory and a key to a store that is ready, without changing anything before it
 //! is certain that the directory, the file and the key belong together.
 //!
 //! ```text
@@ -54,13 +54,13 @@ impl Layout {
         self.dir.join("lock")
     }
 
-    /// Exists while a restore replaces a store; names the directory the former one is kept in.
+    /// The path of the file that exists while a restore replaces a store; it names the directory of the former one.
     pub(super) fn restoring(&self) -> PathBuf {
         self.dir.join("restoring")
     }
 }
 
-/// Holds a directory for this process. The system lets go of it when the process ends, however it does.
+/// The lock on a directory for this process. The system releases it when the process ends, however it does.
 #[derive(Debug)]
 pub(super) struct DirLock {
     _file: File,
@@ -107,8 +107,8 @@ impl DirLock {
     }
 }
 
-/// A process that was killed while it started another one leaves the lock to that one for the moment
-/// until it has become its own program, which closes the file.
+/// Takes the lock, with some patience: a process that was killed while it started another one leaves the lock to that
+/// one for the moment until it has become its own program, which closes the file.
 fn patiently(file: &File) -> Result<(), TryLockError> {
     for _ in 0..50 {
         match file.try_lock() {
@@ -177,7 +177,7 @@ pub(super) fn open(
     })
 }
 
-/// Opens the database for writing and brings it up to date, once it is certain that the key fits.
+/// Opens the database for writing, and migrates it once it is certain that the key fits.
 fn open_database(
     layout: &Layout,
     key: NamedKey<'_>,
@@ -205,7 +205,8 @@ fn open_database(
     Ok((connection, keys))
 }
 
-/// Reads records one at a time on as many connections as there are cores, within bounds, and lists on two others.
+/// Makes the reader: it reads single records on as many connections as there are cores, within bounds, and lists on two
+/// others.
 fn reader(path: &Path, recent: Arc<Recent>, ring: Arc<Keyring>) -> Result<Reader, OpenError> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     Ok(Reader {
@@ -250,17 +251,17 @@ pub(super) fn open_unchanged(path: &Path) -> Result<Connection, OpenError> {
     Ok(connection)
 }
 
-/// Which key fits.
+/// The key that fits.
 pub(super) enum Unlocked {
-    /// There is nothing yet that one could fit.
+    /// There are no data keys yet.
     Empty,
-    /// The key.
+    /// The given key fits.
     Same(Vec<keys::Found>),
-    /// The previous one.
+    /// The previous key fits.
     Changed(Vec<keys::Found>),
 }
 
-/// A key and where it is from.
+/// A key and its source.
 pub(super) type NamedKey<'a> = (&'a KeySource, &'a Cipher);
 
 /// Finds the key that fits; changes nothing.
@@ -287,8 +288,8 @@ pub(super) fn unlock(
     })
 }
 
-/// Makes the first data key, or wraps those there are with a changed operator's key and begins a
-/// rotation: whoever has the old key and an old copy knows the data keys of then.
+/// Makes the first data key, or wraps the data keys with a changed operator's key and begins a
+/// rotation: somebody who has the old key and an old copy knows the data keys of that time.
 fn settle_keys(
     connection: &mut Connection,
     unlocked: Unlocked,
@@ -319,7 +320,7 @@ fn settle_keys(
     }
 }
 
-/// Files that were copied here by hand may be open to others; ours are not.
+/// Takes the permissions of other users from the files: those that were copied here by hand may be open to others.
 fn restrict(layout: &Layout) {
     for path in layout.database_files() {
         if let Ok(metadata) = path.metadata()

@@ -1,4 +1,4 @@
-//! What waits for the writer: bounded, each with the one who waits for its answer.
+//! The queue of changes for the writer: it is bounded, and each change has somebody who waits for its answer.
 //!
 //! A channel of the standard library would wake the writer for every change; here it is woken when as
 //! many are there as it waits for.
@@ -17,12 +17,12 @@ use super::rows::{Document, Sealed, SealedRecord};
 /// The answer to a change: the record's new version, or 0 where there is none.
 pub(super) type Answer = Result<i64, StoreError>;
 
-/// Something to be done by the writer.
+/// A command to the writer.
 #[derive(Debug)]
 pub(super) enum Command {
-    /// To be committed together with others.
+    /// A change, to be committed together with others.
     Change(Change),
-    /// Make a new data key and bring everything over to it.
+    /// Make a new data key and seal everything again with it.
     Rotate(oneshot::Sender<Answer>),
     /// Test only: do this with the writer's connection.
     #[cfg(test)]
@@ -37,7 +37,7 @@ pub(super) struct Change {
     _slot: Slot,
 }
 
-/// The changes there are.
+/// The kinds of changes.
 #[derive(Debug)]
 pub(super) enum Mutation {
     /// Write a record if it has the expected version; `None`: if there is none.
@@ -51,7 +51,7 @@ pub(super) enum Mutation {
 }
 
 impl Change {
-    /// Answers. Nobody may be waiting any more; the change stands nevertheless.
+    /// Sends the answer of a change. If nobody waits any more, the change stands nevertheless.
     pub(super) fn answer(self, answer: Answer) {
         let _ = self.reply.send(answer);
     }
@@ -67,7 +67,7 @@ impl Drop for Slot {
     }
 }
 
-/// Both ends' state.
+/// The state that both ends of the queue share.
 #[derive(Debug, Default)]
 struct Shared {
     state: Mutex<State>,
@@ -77,9 +77,9 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     orders: VecDeque<Command>,
-    /// The writer sleeps until there are so many.
+    /// The number of orders until which the writer sleeps.
     wanted: usize,
-    /// One end is gone.
+    /// Whether one end is gone.
     closed: bool,
 }
 
@@ -88,8 +88,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sleeps until `wanted` orders are there or something else comes that does not wait for company,
-    /// at most so long.
+    /// Sleeps until `wanted` orders are there, or one comes that does not wait for others, or the given time is over.
     fn wait<'s>(
         &'s self,
         mut state: MutexGuard<'s, State>,
@@ -109,12 +108,12 @@ impl Shared {
     }
 }
 
-/// What the writer is to do next.
+/// The next work of the writer.
 #[derive(Debug)]
 pub(super) enum Next {
-    /// To be committed together, in this order.
+    /// Changes to be committed together, in this order.
     Changes(Vec<Change>),
-    /// Anything else.
+    /// Any other command.
     Other(Command),
     /// Nothing came in the time given.
     Nothing,
@@ -122,20 +121,20 @@ pub(super) enum Next {
     Closed,
 }
 
-/// How long the writer waits.
+/// The limits of the writer's wait.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Patience {
-    /// For anything at all; `None`: for ever.
+    /// How long it waits for any order at all; `None`: for ever.
     pub(super) first: Option<Duration>,
-    /// When a change is there, until there are so many,
+    /// How many changes it waits for once there is one.
     pub(super) expected: usize,
-    /// at most so long.
+    /// How long it waits for them at most.
     pub(super) gathering: Duration,
-    /// The most to take at once.
+    /// How many changes it takes at once at most.
     pub(super) most: usize,
 }
 
-/// The writer's end.
+/// The writer's end of the queue.
 #[derive(Debug)]
 pub(super) struct Orders(Arc<Shared>);
 
@@ -169,7 +168,7 @@ impl Orders {
 }
 
 impl Drop for Orders {
-    /// Whoever waits is told, and nobody comes any more.
+    /// Closes the queue: those who wait get an error, and no further order is taken.
     fn drop(&mut self) {
         let left = {
             let mut state = self.0.lock();
@@ -180,7 +179,7 @@ impl Drop for Orders {
     }
 }
 
-/// The senders' end.
+/// The senders' end of the queue.
 #[derive(Debug)]
 pub(super) struct Queue {
     shared: Arc<Shared>,
@@ -202,7 +201,7 @@ impl Queue {
         (Self { shared, waiting: Arc::default(), capacity }, orders)
     }
 
-    /// `false` if there is no writer any more.
+    /// Sends an order; `false` if there is no writer any more.
     fn send(&self, order: Command) -> bool {
         let mut state = self.shared.lock();
         if state.closed {
@@ -221,7 +220,7 @@ impl Queue {
         true
     }
 
-    /// Takes a place, before any work is spent on what is to stand there.
+    /// Takes a place in the queue, before any work is spent on the change.
     ///
     /// # Errors
     /// [`StoreError::Overloaded`].
@@ -234,7 +233,7 @@ impl Queue {
         }
     }
 
-    /// Changes that wait or are being committed.
+    /// How many changes wait or are being committed.
     pub(super) fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Relaxed)
     }

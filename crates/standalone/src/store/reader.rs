@@ -1,9 +1,8 @@
-//! Reading: a few read-only connections, each statement on its own snapshot of the log.
+//! Reads the store: over a few read-only connections, each statement on its own snapshot of the log.
 //!
-//! A single record that is not among the recent ones is read on the calling thread: it takes microseconds, less than handing it to
-//! another thread would, and waits for no writer (the log keeps the old pages for it). What reads
-//! many records has connections of its own, so that no list stands before a single read, and is run
-//! where it may block.
+//! A single record that is not among the recent ones is read on the calling thread: it takes microseconds, less than
+//! handing it to another thread would, and waits for no writer (the log keeps the old pages for it). Reads of many
+//! records have connections of their own, so that no list delays a single read, and run on threads that may block.
 
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -56,7 +55,7 @@ impl Pool {
     }
 }
 
-/// Brings the connection back, whatever became of the work.
+/// A lent connection, which is returned to the pool when this is dropped.
 struct Lent<'a> {
     pool: &'a Pool,
     connection: Option<Connection>,
@@ -82,7 +81,7 @@ pub(super) fn open_reader(path: &Path, role: Role) -> Result<Connection, OpenErr
         .map_err(|error| OpenError::database("opening the database to read", &error))
 }
 
-/// The questions of the port.
+/// The reader, which answers the reads of the port.
 #[derive(Debug)]
 pub(super) struct Reader {
     pub(super) single: Pool,
@@ -198,7 +197,7 @@ impl Reader {
 pub(super) const BUSY: &str = "SELECT instance, binding FROM records
      WHERE busy = 1 ORDER BY kind, instance, binding";
 
-/// Steps from one plan to the next instead of over all records.
+/// The query for the plans in use: it steps from one plan to the next instead of over all records.
 pub(super) const PLANS_IN_USE: &str = "WITH RECURSIVE used (service, plan) AS (
          SELECT * FROM (SELECT service, plan FROM records WHERE deleted = 0
                         ORDER BY service, plan LIMIT 1)

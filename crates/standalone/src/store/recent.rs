@@ -15,13 +15,13 @@ use engine::record::{Key, Record};
 use quick_cache::sync::{Cache, GuardResult};
 use quick_cache::{OptionsBuilder, Weighter};
 
-/// What is kept, in bytes as they are on the disk; a few times as much in memory.
+/// How many bytes of records are kept, as on the disk; in memory they take a few times as much.
 pub(super) const CAPACITY: u64 = 128 * 1024;
-/// A record that takes more than this part of it is not kept: it would drive out many others.
+/// The part of the capacity from which a record is too large to be kept: it would drive out many others.
 const LARGEST: u64 = 16;
 const SHARDS: usize = 4;
 
-/// A record and how many bytes it is on the disk.
+/// A record, and how many bytes it takes on the disk.
 #[derive(Debug, Clone)]
 pub(super) struct Sized {
     pub(super) stored: Stored,
@@ -45,7 +45,7 @@ pub(super) struct Recent {
 }
 
 impl Recent {
-    /// Holds so many bytes; with 0, nothing.
+    /// Makes a copy that holds `capacity` bytes; with 0, nothing.
     pub(super) fn new(capacity: u64) -> Self {
         let mut options = OptionsBuilder::new();
         options.shards(SHARDS).estimated_items_capacity(128).weight_capacity(capacity);
@@ -55,7 +55,7 @@ impl Recent {
         Self { records, largest: capacity / LARGEST }
     }
 
-    /// The record from here, or else from the disk.
+    /// Reads a record from here, or else from the disk.
     pub(super) fn read(
         &self,
         key: &Key,
@@ -81,7 +81,7 @@ impl Recent {
         self.records.get(key).map(|sized| sized.stored)
     }
 
-    /// A record was written: durably, and before anybody is told.
+    /// Notes that a record was written: after it is durable, and before anybody is told.
     pub(super) fn written(&self, record: &Arc<Record>, version: Version, bytes: u64) {
         if bytes > self.largest {
             return self.removed(&record.key);
@@ -90,7 +90,7 @@ impl Recent {
         self.records.insert(record.key.clone(), Sized { stored, bytes });
     }
 
-    /// A record was removed, or is not worth keeping here.
+    /// Notes that a record was removed, or is not worth keeping here.
     pub(super) fn removed(&self, key: &Key) {
         self.records.remove(key);
     }

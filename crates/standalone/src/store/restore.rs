@@ -1,4 +1,4 @@
-//! Putting a backup in the place of a store, while nobody uses that place.
+//! Restores a backup: puts it in the place of a store, while nobody uses that place.
 //!
 //! The backup is copied into the directory and checked there; only then is anything moved. A former
 //! store is kept aside, whole. Replacing takes several renames, so a file `restoring` stands in the
@@ -22,24 +22,24 @@ use super::verify;
 use crate::data_dir::sync_dir;
 use crate::seal::{Cipher, KeySource};
 
-/// Added to the last version, so that none that was given after the backup comes back.
+/// The number added to the last version, so that no version that was given after the backup comes back.
 const VERSIONS_SKIPPED: i64 = 1 << 32;
 
-/// What becomes of a store that is already there.
+/// What to do with a store that is already there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Replace {
-    /// It stays; the restore is refused.
+    /// The store stays; the restore is refused.
     Refuse,
-    /// It is moved into a directory of its own beside the new one, and can be opened there.
+    /// The store is moved into a directory of its own beside the new one, and can be opened there.
     KeepAside,
 }
 
-/// What was restored.
+/// A restore that succeeded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Restored {
-    /// The records that there are now.
+    /// How many records there are now.
     pub records: u64,
-    /// Where the former store is, if there was one.
+    /// The directory of the former store, if there was one.
     pub aside: Option<PathBuf>,
 }
 
@@ -115,7 +115,7 @@ fn sync(path: &Path) -> Result<(), OpenError> {
     File::open(path).and_then(|file| file.sync_all()).map_err(OpenError::io("syncing", path))
 }
 
-/// Makes sure that the copy is a store, of this key, whole; brings it to the present shape.
+/// Checks that the copy is a store of this key, and whole; brings it to the present shape.
 fn check(path: &Path, (source, operator): (&KeySource, &Cipher)) -> Result<u64, OpenError> {
     let failed = |error: rusqlite::Error| OpenError::finding("checking the backup", &error);
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -147,8 +147,8 @@ fn check(path: &Path, (source, operator): (&KeySource, &Cipher)) -> Result<u64, 
     Ok(report.records)
 }
 
-/// Moves the files of the former store into a directory of their own, whose name the marker keeps:
-/// what is already there from an interrupted attempt is the former store, what is not yet is moved.
+/// Moves the files of the former store into a directory of their own, whose name the marker keeps. Files
+/// that an interrupted attempt has moved there already stay there.
 fn move_aside(layout: &Layout) -> Result<PathBuf, OpenError> {
     let marker = layout.restoring();
     let name = match std::fs::read_to_string(&marker) {

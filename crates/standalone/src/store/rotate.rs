@@ -1,4 +1,4 @@
-//! Changing the data key: everything is sealed again with a new one, then the old one goes.
+//! Rotates the data key: everything is sealed again with a new one, then the old one is deleted.
 //!
 //! ```text
 //! new key active ──▶ pass over all rows, slice by slice ──▶ a pass that finds nothing ──▶ old keys deleted
@@ -20,10 +20,10 @@ use super::keys::Keyring;
 use super::queue::Answer;
 use super::rows::{self, Document, Sealed};
 
-/// A slice ends early when it holds so much: records may be large.
+/// The number of bytes at which a slice ends early: records may be large.
 const SLICE_BYTES: usize = 1 << 20;
 
-/// How a step went.
+/// The result of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
     /// There is more to do.
@@ -34,15 +34,15 @@ pub(super) enum Step {
     Stuck,
 }
 
-/// Where a rotation stands, in memory only.
+/// The state of a rotation, in memory only.
 #[derive(Debug)]
 pub(super) struct Rotator {
     slice: u64,
-    /// Tests end a rotation early.
+    /// The number of slices after which a test ends the rotation.
     slices_left: Option<u32>,
     /// The last row that this pass has seen.
     after: i64,
-    /// Something was sealed again in this pass.
+    /// Whether something was sealed again in this pass.
     changed: bool,
     /// Rows seen in this pass.
     pub(super) examined: u64,
@@ -65,7 +65,7 @@ impl Rotator {
         }
     }
 
-    /// Does the next slice.
+    /// Seals the next slice.
     ///
     /// # Errors
     /// What SQLite says; the slice has not happened.
@@ -179,7 +179,7 @@ impl Rotator {
 struct Slice {
     seen: u64,
     last: Option<i64>,
-    /// There is no row behind the last.
+    /// Whether there is no row behind the last.
     ended: bool,
     changed: bool,
     unreadable: u64,

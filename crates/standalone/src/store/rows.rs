@@ -1,6 +1,6 @@
-//! A record as a row: what stands in clear, what is sealed, and what binds the two.
+//! Records as rows: some columns in clear, and the sealed rest, which is bound to them.
 //!
-//! In clear stands what an operator looks for and what queries select by: ids, service, plan, flags,
+//! In clear are the values that an operator looks for and queries select by: ids, service, plan, flags,
 //! times. Everything else is one sealed JSON, bound to the record's key, so that one row's content
 //! cannot be put into another.
 
@@ -15,7 +15,7 @@ use zeroize::Zeroizing;
 
 use super::keys::{DataKey, Keyring, Keys};
 
-/// Most records are shorter, as JSON.
+/// The buffer for a record's JSON, in bytes; most records are shorter.
 const ROOM: usize = 2048;
 
 /// A record ready to be written.
@@ -25,7 +25,7 @@ pub(super) struct SealedRecord {
     pub(super) sealed: Sealed,
 }
 
-/// Sealed bytes and the data key they are of.
+/// Sealed bytes, and the data key that sealed them.
 #[derive(Debug)]
 pub(super) struct Sealed {
     pub(super) data_key: i64,
@@ -68,7 +68,7 @@ impl Sealed {
     /// The same content sealed with the active key; `None` if it is already.
     ///
     /// # Errors
-    /// Why it does not open.
+    /// The reason why the content does not open.
     pub(super) fn brought_over(
         &self,
         context: &[u8],
@@ -84,17 +84,17 @@ impl Sealed {
     }
 }
 
-/// What is kept beside the records, under a name.
+/// The documents that are kept beside the records, under a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Document {
     /// The last good catalog.
     Catalog,
-    /// From which the keys of runs' results are derived.
+    /// The key from which the keys of runs' results are derived.
     RunnerKey,
 }
 
 impl Document {
-    /// All of them.
+    /// All documents.
     pub(super) const ALL: [Self; 2] = [Self::Catalog, Self::RunnerKey];
 
     /// Its name in the database.
@@ -105,7 +105,7 @@ impl Document {
         }
     }
 
-    /// What it is bound to.
+    /// The context that the sealed document is bound to.
     pub(super) fn context(self) -> &'static [u8] {
         match self {
             Self::Catalog => b"manciple document catalog",
@@ -114,7 +114,7 @@ impl Document {
     }
 }
 
-/// What a record is bound to. Lengths before parts, so that no two keys give the same bytes.
+/// The context that a sealed record is bound to. Lengths come before parts, so that no two keys give the same bytes.
 pub(super) fn record_context(key: &Key) -> Vec<u8> {
     let instance = key.instance().as_str();
     let binding = key.binding().map_or("", BindingId::as_str);
@@ -182,7 +182,7 @@ pub(super) fn read_key(row: &Row<'_>, at: usize) -> rusqlite::Result<Key> {
     })
 }
 
-/// As the port spells it.
+/// A version in the form of the port.
 pub(super) fn version(number: i64) -> Version {
     Version(number.to_string())
 }
@@ -192,7 +192,7 @@ pub(super) fn updated_at(record: &Record) -> i64 {
     i64::try_from(record.updated_at.0).unwrap_or(i64::MAX)
 }
 
-/// The number of a version; `None` if this store never gave such a one.
+/// The number of a version; `None` if this store never gave a version of that form.
 pub(super) fn version_number(version: &Version) -> Option<i64> {
     version.0.parse().ok()
 }

@@ -10,29 +10,29 @@ use rusqlite::{Connection, TransactionBehavior};
 
 use super::error::OpenError;
 
-/// "MANC": marks our files (`file` and `sqlite3` show it).
+/// The application id "MANC", which marks the files of this program (`file` and `sqlite3` show it).
 pub(super) const APPLICATION_ID: i32 = 0x4d41_4e43;
 
 /// A step from one shape to the next.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Migration {
-    /// What it does, in SQL.
+    /// The SQL of the step.
     pub(super) sql: &'static str,
 }
 
-/// All of them; the `n`th makes shape `n + 1`. Only ever appended to.
+/// All migrations; the `n`th, from 0, makes shape `n + 1`. Only ever appended to.
 pub(super) const MIGRATIONS: &[Migration] = &[Migration { sql: include_str!("schema_v1.sql") }];
 
-/// What a file turned out to be.
+/// The shape of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shape {
-    /// Nothing yet: just created, or its creation was interrupted.
+    /// An empty file: just created, or its creation was interrupted.
     Empty,
-    /// Ours, of this version.
+    /// A database of this program, of this version.
     Version(usize),
 }
 
-/// What a connection is for.
+/// The role of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
     /// The only one that writes.
@@ -44,7 +44,7 @@ pub(super) enum Role {
 }
 
 impl Role {
-    /// The page cache, in KiB. What it misses, the system's cache has.
+    /// The size of the page cache, in KiB. What it misses, the system's cache has.
     fn cache_kib(self) -> i64 {
         match self {
             Self::Writer => 512,
@@ -54,7 +54,7 @@ impl Role {
     }
 }
 
-/// Looks at a file without changing it.
+/// Finds the shape of a file without changing it.
 ///
 /// # Errors
 /// [`OpenError::NotAStore`], [`OpenError::Newer`], [`OpenError::Database`].

@@ -1,5 +1,5 @@
-//! What the writer says of itself: why it takes no writes, and whether the file is damaged, which a server tells whoever
-//! probes it; and its figures, and how far a change of key is, which benches and tests look at.
+//! The status of the store: why it takes no writes, and whether the file is damaged, which a server answers to probes;
+//! and its figures, and the progress of a change of key, which benches and tests look at.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::rotate::Rotator;
 
-/// The store's own figures since it was opened.
+/// The figures of the store since it was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Changes that wait or are being committed now; at the limit, new ones are refused.
@@ -22,25 +22,25 @@ pub struct Stats {
     pub failures: u64,
 }
 
-/// How far a change of the data key is.
+/// The progress of a change of the data key.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Rotation {
     /// The data key that everything new is sealed with; counts up.
     pub active_key: i64,
     /// Older data keys that rows may still be sealed with; 0 when no rotation is in progress.
     pub retiring_keys: usize,
-    /// Whether it is being worked on. If not although keys are retiring, rows that do not open
+    /// Whether the rotation goes on. If not although keys are retiring, rows that do not open
     /// keep them: see [`super::EmbeddedStore::verify`] and [`engine::ports::Store::discard`].
     pub running: bool,
     /// Rows seen in the present pass; the last pass only confirms.
     pub examined: u64,
-    /// Rows there were when it began.
+    /// How many rows there were when the pass began.
     pub of: u64,
-    /// Rows of it that do not open.
+    /// How many rows of the pass do not open.
     pub unreadable: u64,
 }
 
-/// Shared between the writer and those who ask.
+/// The status, shared between the writer and its readers.
 #[derive(Debug, Default)]
 pub(super) struct Status {
     changes: AtomicU64,
@@ -64,7 +64,7 @@ impl Status {
         self.failures.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Why the last write failed; `None` if it did not.
+    /// Sets the reason why the last write failed; `None` if it did not.
     pub(super) fn set_refusing(&self, why: Option<&'static str>) {
         *self.refusing.lock().unwrap_or_else(PoisonError::into_inner) = why;
     }
@@ -73,7 +73,7 @@ impl Status {
         *self.refusing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The pages of the database do not fit together.
+    /// Notes that the pages of the database are damaged.
     pub(super) fn set_damaged(&self) {
         self.damaged.store(true, Ordering::Relaxed);
     }

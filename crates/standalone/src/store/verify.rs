@@ -1,4 +1,4 @@
-//! Checking everything: the pages, that every record opens, and that what stands in clear is true.
+//! Verifies a store: its pages, that every record opens, and that the columns in clear agree with it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,15 +15,15 @@ use super::rows::{self, Document};
 use super::schema::Role;
 use super::status::Status;
 
-/// Findings beyond so many are only counted.
+/// How many findings are listed; further ones are only counted.
 const LISTED: usize = 100;
 
-/// What a check found.
+/// The report of a check.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Records looked at.
+    /// How many records were checked.
     pub records: u64,
-    /// What is wrong, at most 100 of them: `instance x cannot be read: …`.
+    /// The findings, at most 100: `instance x cannot be read: …`.
     pub findings: Vec<String>,
     /// How many findings there are.
     pub found: u64,
@@ -44,10 +44,10 @@ impl Report {
 }
 
 impl EmbeddedStore {
-    /// Checks everything as it stood when the check began, while reading and writing go on.
+    /// Checks everything as it was when the check began, while reading and writing go on.
     ///
     /// # Errors
-    /// [`StoreError::Unavailable`] if it could not be finished. What it finds is not an error but in
+    /// [`StoreError::Unavailable`] if the check could not be finished. Findings are no error, but in
     /// the [`Report`].
     pub async fn verify(&self) -> Result<Report, StoreError> {
         let path = self.path().to_owned();
@@ -60,8 +60,8 @@ impl EmbeddedStore {
     }
 }
 
-/// Checks a copy of a store without its key: that its pages are whole and every row can be read. For whoever
-/// was sent one. Blocks: it reads the whole file. Answers how many records there are.
+/// Checks a copy of a store without its key, as its receiver can: that its pages are whole and every row can be read.
+/// Blocks: it reads the whole file. Returns how many records there are.
 ///
 /// # Errors
 /// [`OpenError::NotABackup`], [`OpenError::Damaged`], or what kept it from being read.
@@ -85,7 +85,7 @@ pub fn check_copy(path: &Path) -> Result<u64, OpenError> {
     Ok(records)
 }
 
-/// The first thing that is wrong with the pages of a database, its indexes' order and its records aside.
+/// The first fault in the pages of a database; the order of its indexes and its records are not checked.
 ///
 /// # Errors
 /// What SQLite says, if it could not be found out.
@@ -94,8 +94,8 @@ fn fault_of_pages(connection: &Connection) -> rusqlite::Result<Option<String>> {
     Ok((said != "ok").then_some(said))
 }
 
-/// Looks through the pages of a store that was opened just now, beside everything else; says in its status if
-/// they are damaged. A store is served meanwhile: with many records this takes longer than a start may.
+/// Checks the pages of a store that was just opened, in the background, and sets its status if
+/// they are damaged. The store is served meanwhile: with many records this takes longer than a start may.
 ///
 /// # Errors
 /// If no thread could be made.
@@ -118,7 +118,7 @@ pub(super) fn look_through(path: PathBuf, status: Arc<Status>) -> std::io::Resul
         .map(|_| ())
 }
 
-/// Looks at everything on one snapshot.
+/// Checks everything on one snapshot.
 ///
 /// # Errors
 /// What SQLite says, if the check cannot be finished.

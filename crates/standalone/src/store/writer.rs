@@ -1,4 +1,4 @@
-//! Writing: one thread, and one transaction for all that waits.
+//! The writer: one thread, which commits all waiting changes in one transaction.
 //!
 //! ```text
 //! callers ──seal──▶ queue ──▶ writer: BEGIN, each change with its own check, COMMIT (sync), answer all
@@ -31,20 +31,20 @@ use super::status::Status;
 use super::{Tuning, rotate};
 use crate::seal::Cipher;
 
-/// Changes of one transaction at most: bounds how long the first of them waits.
+/// The most changes of one transaction, which bounds how long the first of them waits.
 const BATCH: usize = 256;
-/// While changes keep coming, every so many transactions make room for a slice of rotation.
+/// The number of transactions after which there is a slice of rotation while changes keep coming.
 const TRANSACTIONS_PER_SLICE: u32 = 8;
-/// A batch is waited for this part of the time that the last commit took.
+/// The divisor of the last commit's time that gives how long the writer waits for a batch to gather.
 const GATHERING: u32 = 4;
-/// A disk may hang for seconds; a batch is not waited for longer than this.
+/// The longest that the writer waits for a batch: a disk may hang for seconds.
 const GATHERING_AT_MOST: Duration = Duration::from_millis(5);
-/// So long must nothing come before the log is cleared of what was removed.
+/// How long no change must come before the log is cleared of what was removed.
 const QUIET: Duration = Duration::from_secs(1);
-/// After a fault, so long until the background, or a write that changes nothing, is tried again.
+/// The pause after a fault before background work, or a write that changes nothing, is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// How many changes come together, and how long a commit takes, lately.
+/// The pace of changes: how many came together lately, and how long a commit took.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     sizes: [usize; 2],
@@ -57,7 +57,8 @@ impl Pace {
         self.commit = took;
     }
 
-    /// Of the last two, as a batch that began too early is followed by one with the rest.
+    /// The number of changes to expect in the next batch: by the last two, as a batch that began too early is followed
+    /// by one with the rest.
     fn expected(&self) -> usize {
         self.sizes[0].max(self.sizes[1])
     }
@@ -79,19 +80,19 @@ pub(super) struct Writer {
     pub(super) pace: Pace,
     pub(super) tuning: Tuning,
     pub(super) last_version: i64,
-    /// As committed; see [`keys::reserve`].
+    /// The count of messages that is reserved in the database; see [`keys::reserve`].
     pub(super) reserved: u64,
     pub(super) rotator: Option<Rotator>,
-    /// The log may hold what was removed since.
+    /// Whether the log may hold content that was removed since.
     pub(super) unclean: bool,
-    /// The last write failed.
+    /// Whether the last write failed.
     pub(super) refusing: bool,
-    /// The background met a fault; it waits before it goes on.
+    /// Whether background work met a fault, so that it waits before it goes on.
     pub(super) troubled: bool,
 }
 
 impl Writer {
-    /// Serves orders until nobody can send any more.
+    /// Carries out orders until nobody can send any more.
     pub(super) fn run(mut self) {
         let mut transactions = 0_u32;
         loop {
@@ -181,8 +182,8 @@ impl Writer {
         }
     }
 
-    /// Whether writing works again, though nobody asks for anything: whoever looks whether we are
-    /// ready sends no orders until we are.
+    /// Tries whether writing works again, though no change waits: a platform that probes readiness sends no orders
+    /// until the store is ready.
     fn probe(&mut self) {
         match self.try_probe() {
             Ok(()) => {
@@ -196,7 +197,7 @@ impl Writer {
         }
     }
 
-    /// Leaves a version out: to write the same again would be to write nothing.
+    /// Tries a write that skips a version: to write the same value again would be to write nothing.
     fn try_probe(&mut self) -> rusqlite::Result<()> {
         self.files.are_in_place()?;
         let transaction =
@@ -259,7 +260,7 @@ impl Writer {
         Ok(())
     }
 
-    /// How long to wait for orders before the background has its turn; `None` if it has nothing to do.
+    /// How long to wait for orders before background work is done; `None` if there is none.
     fn pause_before_background(&self) -> Option<Duration> {
         match &self.rotator {
             _ if self.refusing => Some(RETRY),
@@ -309,7 +310,7 @@ impl Writer {
     }
 }
 
-/// What was changed, for those who read it next.
+/// Puts a changed record among the recent ones, for the next read.
 fn keep(recent: &Recent, what: &Mutation, version: i64) {
     match what {
         Mutation::Write { record, .. } => {
@@ -321,7 +322,7 @@ fn keep(recent: &Recent, what: &Mutation, version: i64) {
     }
 }
 
-/// Does one change, giving a written record this version.
+/// Carries out one change, and gives a written record this version.
 ///
 /// The outer error is the transaction's, the inner one this change's alone.
 fn apply(

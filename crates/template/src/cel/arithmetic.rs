@@ -1,4 +1,4 @@
-//! What numbers make.
+//! Arithmetic of CEL.
 
 use super::eval::{Outcome, mismatch, not_yet};
 use super::parse::Binary;
@@ -37,7 +37,7 @@ pub(super) fn arithmetic<'a>(of: Binary, left: &Data<'a>, right: &Data<'a>) -> O
                 _ => left / right,
             }))
         }
-        // A number of an object is an integer or not as it happens: 0.5, and then 1.
+        // A number of an object may be an integer or a fraction by chance: 0.5, and then 1.
         (Data::Double(_), Data::Int(_) | Data::Uint(_))
         | (Data::Int(_) | Data::Uint(_), Data::Double(_))
             if of != Binary::Remainder =>
@@ -49,7 +49,7 @@ pub(super) fn arithmetic<'a>(of: Binary, left: &Data<'a>, right: &Data<'a>) -> O
     result.ok_or_else(|| not_yet(format!("`{symbol}` gives no number that can be held")))
 }
 
-/// To a whole number, from any number or the text of one.
+/// Converts a number, or the text of one, to an integer.
 pub(super) fn convert<'a>(
     name: &str,
     of: &Data<'a>,
@@ -57,7 +57,7 @@ pub(super) fn convert<'a>(
 ) -> Outcome<Data<'a>> {
     let whole = match (of, of.as_text()) {
         (_, Some(text)) => text.parse::<i128>().ok(),
-        // What is too large, or no number, ends up beyond what fits.
+        // A number that is too large ends up beyond what fits.
         (Data::Double(double), _) if double.is_finite() => Some(double.trunc() as i128),
         (Data::Double(_), _) => None,
         _ => Some(of.whole().ok_or_else(|| mismatch(name, &[of]))?),

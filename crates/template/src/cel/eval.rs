@@ -1,4 +1,4 @@
-//! What an expression is of an object, in a bounded number of steps.
+//! Evaluates an expression over an object, in a bounded number of steps.
 
 use std::cmp::Ordering;
 
@@ -9,11 +9,11 @@ use super::parse::{Binary, Expr, Function, Loop, LoopParts, Node};
 use super::value::Data;
 use super::{Fault, Functions};
 
-/// Why there is no value.
+/// Why an evaluation has no value.
 pub(super) enum Stop {
     /// An error of the language: another operand may make up for it.
     Fault(Fault),
-    /// All steps are taken.
+    /// The steps are used up.
     Spent,
 }
 
@@ -58,7 +58,7 @@ fn wrong(what: impl Into<String>) -> Stop {
     Stop::Fault(Fault::Wrong(what.into()))
 }
 
-/// An operator that is not there for what it meets. Null is what is not there yet.
+/// The fault of an operator that does not apply to its operands. Null counts as a value that is not there yet.
 pub(super) fn mismatch(operator: &str, operands: &[&Data<'_>]) -> Stop {
     let kinds: Vec<&str> = operands.iter().map(|operand| operand.kind()).collect();
     match kinds.contains(&"null") {
@@ -67,7 +67,7 @@ pub(super) fn mismatch(operator: &str, operands: &[&Data<'_>]) -> Stop {
     }
 }
 
-/// The fields that lead to a value, if nothing else does.
+/// The path of fields to a value, if only fields lead to it.
 fn path(node: &Node, field: &str) -> String {
     let mut fields = vec![field];
     let mut node = node;
@@ -83,11 +83,11 @@ fn path(node: &Node, field: &str) -> String {
 }
 
 struct Run<'a> {
-    /// `self`, and what the loops that go on are at.
+    /// `self`, and the present elements of the running loops.
     scope: Vec<Data<'a>>,
-    /// That the language has not.
+    /// Functions beyond those of the language.
     functions: Option<Functions<'a>>,
-    /// That are left.
+    /// The steps that are left.
     steps: u64,
 }
 
@@ -155,7 +155,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The truth that decides alone, if an operand has it; even where another is an error.
+    /// Evaluates `&&` or `||`: the truth value that decides alone, if an operand has it, even where another one is an
+    /// error.
     fn first(&mut self, of: &str, nodes: &'a [Node], decides: bool) -> Outcome<Data<'a>> {
         let mut error = None;
         for node in nodes {
@@ -192,7 +193,7 @@ impl<'a> Run<'a> {
         match map {
             Data::Object(map) => {
                 let Some(key) = key.as_text() else { return Ok(None) };
-                // As often as a lookup compares it, where keys are many.
+                // A lookup compares the key about this often, if there are many keys.
                 self.spend(key.len() / 64 * 8)?;
                 Ok(map.get(key).map(Data::of))
             }
@@ -208,7 +209,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Neither an error names what is asked for: it may come from the object.
+    /// Evaluates an index. No error names the index: it may come from the object.
     fn index(&mut self, of: &'a Node, by: &'a Node) -> Outcome<Data<'a>> {
         let (of, by) = (self.eval(of)?, self.eval(by)?);
         if of.is_map() && !matches!(by, Data::Null) {
@@ -409,7 +410,7 @@ impl<'a> Run<'a> {
                 Ok(Some(Data::Bool(true))) if which == Loop::Filter => taken.push(element),
                 Ok(Some(made)) if which == Loop::Map => taken.push(made),
                 Ok(_) => {}
-                // As with && and ||.
+                // An error counts as with && and ||.
                 Err(Stop::Fault(fault)) if which == Loop::All || which == Loop::Exists => {
                     error = error.or(Some(Stop::Fault(fault)));
                 }
@@ -424,7 +425,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// What a loop makes of an element; `None`: it passes it over.
+    /// The result of a loop for an element; `None` if it skips the element.
     fn turn(&mut self, which: Loop, parts: &'a LoopParts) -> Outcome<Option<Data<'a>>> {
         if let Some(filter) = &parts.filter
             && !self.condition("map", filter)?

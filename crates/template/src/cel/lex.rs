@@ -1,9 +1,9 @@
-//! From text to tokens.
+//! The lexer of CEL: turns text into tokens.
 
 use std::iter::Peekable;
 use std::str::CharIndices;
 
-/// A word, with where it begins: at which character, from 1.
+/// A token: a word, and the character, from 1, at which it begins.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Token {
     pub(super) at: usize,
@@ -14,14 +14,14 @@ pub(super) struct Token {
 pub(super) enum Word {
     Name(String),
     Text(String),
-    /// Without a sign.
+    /// An integer without a sign.
     Int(u64),
     Uint(u64),
     Double(f64),
     Symbol(&'static str),
 }
 
-/// Longer ones first.
+/// The symbols, longer ones first.
 const SYMBOLS: [&str; 25] = [
     "&&", "||", "==", "!=", "<=", ">=", "<", ">", "!", "+", "-", "*", "/", "%", "?", ":", ".", ",",
     "(", ")", "[", "]", "{", "}", "=",
@@ -46,7 +46,7 @@ pub(super) fn tokens(source: &str) -> Result<Vec<Token>, String> {
     }
 }
 
-/// The word that a text begins with, and its length in bytes.
+/// The word with which a text begins, and its length in bytes.
 fn word(rest: &str) -> Result<(Word, usize), String> {
     if let Some((text, length)) = text(rest)? {
         return Ok((Word::Text(text), length));
@@ -108,7 +108,7 @@ fn number(rest: &str) -> Result<(Word, usize), String> {
     }
 }
 
-/// A text in quotes, and the length of it all; `None`: it is something else.
+/// A text in quotes, and its whole length; `None` if there is none.
 fn text(rest: &str) -> Result<Option<(String, usize)>, String> {
     let prefix = rest.find(['\'', '"']).filter(|prefix| *prefix <= 2);
     let Some(prefix) = prefix else { return Ok(None) };
@@ -139,7 +139,7 @@ fn text(rest: &str) -> Result<Option<(String, usize)>, String> {
     Err("the text that begins here does not end".to_owned())
 }
 
-/// What stands after a backslash.
+/// The character for an escape, after its backslash.
 fn escaped(characters: &mut Peekable<CharIndices<'_>>) -> Result<char, String> {
     let wrong = || "an escape in this text is none".to_owned();
     let (_, character) = characters.next().ok_or_else(wrong)?;

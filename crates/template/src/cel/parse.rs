@@ -1,10 +1,10 @@
-//! From tokens to a tree whose names are all known and whose depth is bounded.
+//! The parser of CEL: turns tokens into a tree whose names are all known and whose depth is bounded.
 
 use super::DEPTH;
 use super::lex::{Token, Word};
 use super::value::Data;
 
-/// An expression, and how deep it is.
+/// An expression, and its depth.
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) expr: Expr,
@@ -14,7 +14,7 @@ pub(super) struct Node {
 #[derive(Debug)]
 pub(super) enum Expr {
     Literal(Data<'static>),
-    /// By the place in the scope; the first is `self`, where there is one.
+    /// A variable, by its place in the scope; the first is `self`, where there is one.
     Variable(usize),
     Field(Box<Node>, String),
     Has(Box<Node>, String),
@@ -29,7 +29,7 @@ pub(super) enum Expr {
     Binary(Binary, Box<[Node; 2]>),
     Choice(Box<[Node; 3]>),
     Call(Function, Vec<Node>),
-    /// Of a function that the language has not.
+    /// A call of a function beyond those of the language.
     Foreign(String, Vec<Node>),
     Loop(Loop, Box<LoopParts>),
 }
@@ -37,7 +37,7 @@ pub(super) enum Expr {
 #[derive(Debug)]
 pub(super) struct LoopParts {
     pub(super) over: Node,
-    /// Which elements a `map` takes.
+    /// The condition for the elements that a `map` takes.
     pub(super) filter: Option<Node>,
     pub(super) body: Node,
 }
@@ -79,7 +79,7 @@ pub(super) enum Loop {
     Filter,
 }
 
-/// What an operator is, by how strong it binds; weaker ones first.
+/// The binary operators by how strongly they bind; weaker ones first.
 const BINARIES: [&[(&str, Binary)]; 3] = [
     &[
         ("==", Binary::Equal),
@@ -94,7 +94,7 @@ const BINARIES: [&[(&str, Binary)]; 3] = [
     &[("*", Binary::Multiply), ("/", Binary::Divide), ("%", Binary::Remainder)],
 ];
 
-/// `names`: what there is. `is_open`: functions that the language has not may be there all the same.
+/// Parses an expression. `names`: the variables. `is_open`: whether unknown functions are accepted.
 pub(super) fn parse(tokens: &[Token], names: &[&str], is_open: bool) -> Result<Node, String> {
     let scope = names.iter().map(|name| (*name).to_owned()).collect();
     let mut parser = Parser { tokens, at: 0, open: 0, scope, is_open };
@@ -108,7 +108,7 @@ pub(super) fn parse(tokens: &[Token], names: &[&str], is_open: bool) -> Result<N
 struct Parser<'a> {
     tokens: &'a [Token],
     at: usize,
-    /// How many expressions in each other are being read.
+    /// How many nested expressions are being parsed.
     open: u16,
     scope: Vec<String>,
     is_open: bool,
@@ -155,7 +155,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Builds one level on others.
+    /// Builds a node on others of these depths; an error if it is too deep.
     fn on(&self, depths: impl IntoIterator<Item = u16>, expr: Expr) -> Parsed {
         let depth = depths.into_iter().max().unwrap_or(0) + 1;
         match depth > DEPTH {
@@ -188,7 +188,7 @@ impl Parser<'_> {
         self.many("&&", |parser| parser.binary(0), Expr::All)
     }
 
-    /// A row of the same operator is one level: who writes fifty conditions may.
+    /// Parses a row of the same operator as one level, so that fifty conditions are allowed.
     fn many(
         &mut self,
         symbol: &str,
@@ -228,7 +228,7 @@ impl Parser<'_> {
             minuses += 1;
         }
         let literal = match self.word() {
-            // The least one has no positive of its own.
+            // The least integer has no positive counterpart.
             Some(Word::Int(int)) if minuses % 2 == 1 => 0_i64.checked_sub_unsigned(*int),
             _ => None,
         };
@@ -243,7 +243,7 @@ impl Parser<'_> {
                 self.members(primary)?
             }
         };
-        // Two take each other back, but for whether they may stand before this at all.
+        // Two signs cancel each other, except for the check whether they may precede this at all.
         let times = |count: usize| if count == 0 { 0 } else { 2 - count % 2 };
         let mut node = node;
         for _ in 0..times(nots) {
@@ -305,7 +305,7 @@ impl Parser<'_> {
         self.on([], Expr::Literal(literal))
     }
 
-    /// Of the word so many before the next.
+    /// An error about the word `back` places before the next.
     fn wrong_at(&self, back: usize, what: &str) -> String {
         let token = self.tokens.get(self.at.saturating_sub(back));
         format!("at character {}: {what}", token.map_or(0, |token| token.at))
@@ -334,7 +334,7 @@ impl Parser<'_> {
         }
     }
 
-    /// What stands between commas, and its end; in pairs, a key and a value.
+    /// Parses expressions between commas, up to the end; in pairs, keys and values.
     fn row(&mut self, end: &str, pairs: bool) -> Result<Vec<Node>, String> {
         let mut nodes = Vec::new();
         while !self.takes(end) {
@@ -408,7 +408,7 @@ impl Parser<'_> {
         self.on(depths, Expr::Foreign(name.to_owned(), arguments))
     }
 
-    /// The rest of a macro: a name, and what is asked of each element by it.
+    /// Parses the rest of a macro: a name, and the expression for each element by that name.
     fn each(&mut self, which: Loop, over: Node) -> Parsed {
         let name = self.name()?;
         self.expects(",")?;

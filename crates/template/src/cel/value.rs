@@ -1,4 +1,4 @@
-//! What an expression handles: the parts of the object where they are, and what it makes of them.
+//! The values of CEL: parts of the object where they are, and values that the expression makes.
 
 use std::cmp::Ordering;
 use std::rc::Rc;
@@ -46,7 +46,7 @@ impl<'a> Data<'a> {
         }
     }
 
-    /// The same, of nobody else's.
+    /// A value that owns its data.
     pub(super) fn owned(value: Value) -> Self {
         match value {
             Value::String(text) => Self::text(text),
@@ -63,7 +63,7 @@ impl<'a> Data<'a> {
         }
     }
 
-    /// As JSON has it, where keys are texts.
+    /// The value as JSON, in which keys are texts.
     pub(super) fn value(&self) -> Value {
         match self {
             Self::Null => Value::Null,
@@ -90,7 +90,7 @@ impl<'a> Data<'a> {
         Self::OwnText(text.into())
     }
 
-    /// What it is called in the language.
+    /// The name of the type in CEL.
     pub(super) fn kind(&self) -> &'static str {
         match self {
             Self::Null => "null",
@@ -112,7 +112,7 @@ impl<'a> Data<'a> {
         }
     }
 
-    /// How many elements it has, or entries.
+    /// The number of elements of a list, or of entries of a map.
     pub(super) fn count(&self) -> Option<usize> {
         match self {
             Self::Array(list) => Some(list.len()),
@@ -151,7 +151,7 @@ impl<'a> Data<'a> {
         }
     }
 
-    /// How two that have an order stand; `Err`: they have none, `None`: one is no number.
+    /// Compares two values; `Err` if their types have no order, `None` if one is not a number.
     pub(super) fn order(&self, other: &Self) -> Result<Option<Ordering>, ()> {
         if let (Some(left), Some(right)) = (self.as_text(), other.as_text()) {
             return Ok(Some(left.cmp(right)));
@@ -177,7 +177,7 @@ impl<'a> Data<'a> {
     }
 }
 
-/// Exact, though a double does not hold every whole number.
+/// Compares an integer with a double, exactly, though a double does not hold every integer.
 fn order(whole: i128, double: f64) -> Option<Ordering> {
     match (whole as f64).partial_cmp(&double)? {
         Ordering::Equal => Some(whole.cmp(&(double as i128))),

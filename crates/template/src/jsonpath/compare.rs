@@ -1,4 +1,4 @@
-//! Filters compare what is of one type; integers are of one, whatever their sign.
+//! Comparison in filters: only values of one type are compared; integers are of one type, whatever their sign.
 
 use std::cmp::Ordering;
 
@@ -16,7 +16,7 @@ enum Scalar<'a> {
     Text(&'a str),
 }
 
-/// Whether it holds. Booleans are equal or not, and have no order.
+/// Whether a comparison holds. Booleans are equal or not, and have no order.
 pub(super) fn holds(
     operator: &Operator,
     left: &Item<'_, '_>,

@@ -1,10 +1,10 @@
-//! What can be wrong with a template, and with a document for it. Messages that client-go has too are its own, to the
-//! letter: scripts read them.
+//! Errors of JSONPath templates, and of evaluating them. Messages that client-go has, too, are its own, to the letter:
+//! scripts read them.
 
 use super::print::MAX_LEVELS;
 use super::{MAX_BYTES, MAX_RANGES, MAX_STEPS};
 
-/// Why a text is no template.
+/// Why a text is no valid template.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
     /// A line, or everything, ends before `}`.
@@ -16,16 +16,16 @@ pub enum ParseError {
     /// `..` after `..`.
     #[error("invalid multiple recursive descent")]
     Descent,
-    /// As it is written.
+    /// A number that cannot be parsed, as it is written.
     #[error("cannot parse number {0}")]
     Number(String),
     /// No `]` in the line.
     #[error("unterminated array")]
     Array,
-    /// What is in brackets is neither a key nor a slice.
+    /// The content of brackets is neither a key nor a slice.
     #[error("invalid array index {0}")]
     Index(String),
-    /// A part of a slice is no number of 64 bits.
+    /// A part of a slice is no 64-bit number.
     #[error("array index {0} is not a number")]
     IndexNumber(String),
     /// No `)` in the line, outside of quotes.
@@ -40,7 +40,7 @@ pub enum ParseError {
     /// A bad escape, as it is written.
     #[error("unquote string {0} error invalid syntax")]
     Escape(String),
-    /// Escapes make bytes that are no text. client-go prints them.
+    /// Escapes give bytes that are no text. client-go prints them.
     #[error("unquote string {0} error invalid UTF-8")]
     NotText(String),
 }
@@ -51,35 +51,36 @@ pub enum FindError {
     /// None of the values has this field.
     #[error("{0} is not found")]
     NotFound(String),
-    /// An index or a slice of something else, which is said as Go's type.
+    /// An index or a slice of something that is no list; with Go's type of it.
     #[error("{0} is not array or slice")]
     NotAList(&'static str),
-    /// A filter of something else. The message has the beginning of the value: it is as secret as the document.
+    /// A filter of something that is no list. The message has the beginning of the value: it is as secret as the
+    /// document.
     #[error("{0} is not array or slice and cannot be filtered")]
     NotFilterable(String),
     /// There is no such element.
     #[error("array index out of bounds: index {index}, length {length}")]
     OutOfBounds {
-        /// From the start of the list, or before it.
+        /// The index, counted from the start of the list; negative if before it.
         index: i64,
-        /// Of the list.
+        /// The length of the list.
         length: i64,
     },
     /// A slice backwards.
     #[error("starting index {start} is greater than ending index {end}")]
     Backwards {
-        /// From the start of the list.
+        /// The start, counted from the start of the list.
         start: i64,
-        /// From the start of the list.
+        /// The end, counted from the start of the list.
         end: i64,
     },
-    /// A slice with a step that goes nowhere.
+    /// A slice with a step that is not positive.
     #[error("step must be > 0")]
     Step,
     /// A side of a filter is several values.
     #[error("can only compare one element at a time")]
     Several,
-    /// Such as `<>`.
+    /// An unknown operator of a filter, such as `<>`.
     #[error("unrecognized filter operator {0}")]
     Operator(String),
     /// A side of a filter is a list, an object or null, or booleans are to be ordered.
@@ -94,7 +95,7 @@ pub enum FindError {
     /// An `end` too many.
     #[error("not in range, nothing to end")]
     NotInRange,
-    /// A range over what an empty range, or one over null, goes over. client-go panics.
+    /// A range over the item of an empty range, or of one over null. client-go panics.
     #[error("<no value> cannot be ranged over")]
     NoValue,
     /// More than [`MAX_STEPS`]. client-go has no limit.
@@ -106,13 +107,13 @@ pub enum FindError {
     /// More than [`MAX_RANGES`] within each other. client-go has no limit.
     #[error("more than {MAX_RANGES} ranges are in each other")]
     TooManyRanges,
-    /// A value that is to be printed. client-go has no limit.
+    /// A value to be printed has too many levels. client-go has no limit.
     #[error("a value has more than {MAX_LEVELS} levels")]
     TooDeep,
 }
 
 impl FindError {
-    /// Whether it ends a filter too that takes other errors for an answer.
+    /// Whether the error also ends a filter that takes other errors for an answer.
     pub(crate) fn is_limit(&self) -> bool {
         matches!(self, Self::TooManySteps)
     }

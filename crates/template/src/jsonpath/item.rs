@@ -1,4 +1,4 @@
-//! What a path goes over.
+//! The items that a path goes over.
 
 use std::borrow::Cow;
 
@@ -15,14 +15,14 @@ pub(super) enum Item<'d, 'p> {
     Integer(i64),
     Float(f64),
     Boolean(bool),
-    /// Of a string.
+    /// A byte of a string.
     Byte(u8),
-    /// What there is for a range over null, or over nothing: client-go tells it from a null.
+    /// The item of a range over null, or over nothing: client-go distinguishes it from a null.
     Nothing,
 }
 
 impl<'d, 'p> Item<'d, 'p> {
-    /// What an action begins with.
+    /// The item with which an action begins.
     pub(super) fn root(data: &'d Value) -> Self {
         if data.is_null() { Self::Nothing } else { Self::Node(data) }
     }
@@ -31,7 +31,7 @@ impl<'d, 'p> Item<'d, 'p> {
         matches!(self, Self::Node(Value::Null))
     }
 
-    /// Of a string.
+    /// The text of a string.
     pub(super) fn text(&self) -> Option<&str> {
         match self {
             Self::Node(Value::String(text)) => Some(text),
@@ -40,7 +40,7 @@ impl<'d, 'p> Item<'d, 'p> {
         }
     }
 
-    /// As Go says what it is.
+    /// The name of the item's type in Go.
     pub(super) fn type_name(&self) -> &'static str {
         match self {
             Self::Node(Value::Object(_)) => "map[string]interface {}",
@@ -56,7 +56,7 @@ impl<'d, 'p> Item<'d, 'p> {
         }
     }
 
-    /// For who uses it. `bytes` are what may yet be copied.
+    /// The result for the caller. `bytes` is how many bytes may still be copied.
     pub(super) fn into_found(self, bytes: &mut usize) -> Result<Found<'d>, FindError> {
         Ok(match self {
             Self::Node(value) => Cow::Borrowed(value),
@@ -73,7 +73,8 @@ impl<'d, 'p> Item<'d, 'p> {
     }
 }
 
-/// In the order of their keys, though another crate of the build may have told serde_json to keep them as written.
+/// The entries in the order of their keys, though another crate of the build may have told serde_json to keep them as
+/// written.
 pub(super) fn sorted(object: &Map<String, Value>) -> Vec<(&String, &Value)> {
     let mut entries: Vec<_> = object.iter().collect();
     if !entries.is_sorted_by(|(before, _), (after, _)| before <= after) {

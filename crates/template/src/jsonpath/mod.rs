@@ -1,4 +1,4 @@
-//! kubectl's JSONPath templates: what `kubectl -o jsonpath` takes, and what scripts rely on that it prints.
+//! kubectl's JSONPath templates: what `kubectl -o jsonpath` accepts, with the output that scripts rely on.
 //!
 //! ```text
 //! names: {range .items[?(@.ready==true)]}{.metadata.name}{"\n"}{end}
@@ -10,10 +10,10 @@
 //! ```
 //!
 //! The language is that of client-go's `util/jsonpath`: there is no specification but its code, so its oddities are
-//! here too (`$` within a range is the item, `['a.b']` is two fields, a filter `[?(@.list[9])]` that fails passes),
-//! with its words for errors. What differs is said at the tests that compare the two (`tests/jsonpath.rs`).
+//! here, too (`$` within a range is the item, `['a.b']` is two fields, a filter `[?(@.list[9])]` that fails passes),
+//! with its error messages. The differences are listed at the tests that compare the two (`tests/jsonpath.rs`).
 //!
-//! Every input ends, and soon: see [`MAX_STEPS`], [`MAX_BYTES`] and [`MAX_RANGES`].
+//! Evaluation always ends, and soon: see [`MAX_STEPS`], [`MAX_BYTES`] and [`MAX_RANGES`].
 
 mod compare;
 mod error;
@@ -39,17 +39,17 @@ use print::Output;
 use syntax::Node;
 use walk::Walk;
 
-/// How many steps a template may take: each value that is looked at, and each that is found, is one, and each run of
-/// an action within a range. What is found is held meanwhile, in about 24 bytes each.
+/// How many steps a template may take: each value that is read, each that is found, and each run of an action within a
+/// range is one. The found values are held meanwhile, in about 24 bytes each.
 pub const MAX_STEPS: usize = 1_000_000;
 
-/// How many bytes are printed, and how many of text that the template itself makes [`JsonPath::find`] gives.
+/// How many bytes may be printed, and how many bytes of text made by the template itself [`JsonPath::find`] returns.
 pub const MAX_BYTES: usize = 4 * 1024 * 1024;
 
-/// How many ranges may be in each other.
+/// How deep ranges may be nested.
 pub const MAX_RANGES: usize = 64;
 
-/// A template, ready to be applied to any number of documents.
+/// A parsed template, ready to be applied to any number of documents.
 #[derive(Debug, Clone)]
 pub struct JsonPath {
     nodes: Vec<Node>,
@@ -61,32 +61,32 @@ pub struct JsonPath {
 pub type Found<'a> = Cow<'a, Value>;
 
 impl JsonPath {
-    /// Reads a template.
+    /// Parses a template.
     ///
     /// # Errors
-    /// What is wrong, in client-go's words, which name no place.
+    /// If the template is wrong, in client-go's words, which name no place.
     pub fn parse(text: &str) -> Result<Self, ParseError> {
         Ok(Self { nodes: parse::parse(text)?, allow_missing_keys: false })
     }
 
-    /// Whether a field that is nowhere is nothing, as for `kubectl get`, or an error, as it is unless this is called.
+    /// Sets whether a missing field gives nothing, as for `kubectl get`, or is an error, which is the default.
     #[must_use]
     pub fn allow_missing_keys(mut self, allow: bool) -> Self {
         self.allow_missing_keys = allow;
         self
     }
 
-    /// What is found, in the order of the template: one list for each action and each stretch of text, within a range
-    /// for each item again. Values of an object come in the order of their keys.
+    /// The found values, in the order of the template: one list for each action and each stretch of text, within a
+    /// range for each item again. Values of an object come in the order of their keys.
     ///
     /// # Errors
-    /// [`FindError`]; of what was found before it nothing is given.
+    /// [`FindError`]; the values found before it are not returned.
     pub fn find<'a>(&self, data: &'a Value) -> Result<Vec<Vec<Found<'a>>>, FindError> {
         let mut steps = MAX_STEPS;
         self.find_within(data, &mut steps)
     }
 
-    /// As [`Self::find`], with what is left of steps that several have together.
+    /// Like [`Self::find`], with a number of steps shared by several calls.
     pub(crate) fn find_within<'a>(
         &self,
         data: &'a Value,
@@ -100,7 +100,7 @@ impl JsonPath {
         lists.collect()
     }
 
-    /// What kubectl prints: strings as they are, lists and objects as JSON in one line with sorted keys, `<nil>` for
+    /// The output of kubectl: strings as they are, lists and objects as JSON in one line with sorted keys, `<nil>` for
     /// null, and a space between values of one action.
     ///
     /// # Errors

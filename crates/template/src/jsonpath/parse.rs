@@ -1,4 +1,4 @@
-//! Reading a template, as client-go's parser does: from left to right, looking ahead only for what closes.
+//! Parses a template, as client-go's parser does: from left to right, looking ahead only for closing characters.
 
 use super::error::ParseError;
 use super::go;
@@ -14,7 +14,7 @@ pub(super) fn parse(text: &str) -> Parsed<Vec<Node>> {
 
 struct Parser<'t> {
     text: &'t str,
-    /// In bytes.
+    /// The position, in bytes.
     at: usize,
 }
 
@@ -74,7 +74,8 @@ impl<'t> Parser<'t> {
         Ok(())
     }
 
-    /// After its dot. A backslash takes its meaning from the character after it, and none stays.
+    /// Parses a field, after its dot. A backslash removes the special meaning of the character after it, and none is
+    /// kept.
     fn field(&mut self) -> Node {
         let start = self.at;
         while let Some(next) = self.next() {
@@ -121,14 +122,14 @@ impl<'t> Parser<'t> {
             if self.next() == Some('\n') {
                 return Err(ParseError::Quote);
             }
-            // A backslash that is escaped itself escapes here too: so it is in client-go.
+            // A backslash that is itself escaped escapes here, too: so it is in client-go.
             if !is_escaped {
                 return Ok(Node::Text(unquote(&self.text[start..self.at])?));
             }
         }
     }
 
-    /// After its bracket.
+    /// Parses an index, a slice or keys, after the bracket.
     fn brackets(&mut self, nodes: &mut Vec<Node>) -> Parsed<()> {
         let length = self.rest().find([']', '\n']).ok_or(ParseError::Array)?;
         let text = &self.rest()[..length];
@@ -148,15 +149,15 @@ impl<'t> Parser<'t> {
         Ok(())
     }
 
-    /// After its `[?(`. It ends with the first `)` that is not within the first quotes, and compares at the first
-    /// operator, in quotes or not.
+    /// Parses a filter, after its `[?(`. It ends with the first `)` that is not within the first quotes, and compares
+    /// at the first operator, in quotes or not.
     fn filter(&mut self) -> Parsed<Node> {
         let text = self.filter_text()?;
         let operator = text.find(is_of_operator).filter(|at| *at > 0);
         let parts = operator.and_then(|at| {
             let (left, rest) = text.split_at(at);
             let length = rest.find(|next| !is_of_operator(next)).unwrap_or(rest.len() - 1);
-            // One that is last is a side.
+            // An operator at the end counts as a side.
             (length > 0).then(|| (left, &rest[..length], &rest[length..]))
         });
         let Some((left, operator, right)) = parts else {
@@ -216,12 +217,11 @@ impl<'t> Parser<'t> {
     }
 }
 
-/// What is written within brackets. A brace in it ends it, and what follows is checked and passed over, as client-go
-/// does.
+/// Parses the content of brackets. A brace in it ends it, and the rest is checked and ignored, as in client-go.
 ///
-/// It does not go deep: keys and unions end with the first `]`, so there are no brackets in them. Filters end with the
-/// first `)` that is outside of their first quotes, so filters in filters are within the quotes of all those around
-/// them, and of quotes there are two kinds: more than three are not in each other.
+/// The recursion is not deep: keys and unions end with the first `]`, so there are no brackets in them. Filters end
+/// with the first `)` outside of their first quotes, so nested filters are within the quotes of all those around them,
+/// and there are two kinds of quotes: no more than three filters are nested.
 fn within(text: &str) -> Parsed<Vec<Node>> {
     match parse(&format!("{{{text}}}"))?.into_iter().next() {
         Some(Node::Action(nodes)) => Ok(nodes),
@@ -229,7 +229,7 @@ fn within(text: &str) -> Parsed<Vec<Node>> {
     }
 }
 
-/// In single quotes, or, which client-go does not take, in double ones.
+/// A key in single quotes, or, which client-go does not accept, in double ones.
 fn key(text: &str) -> Option<&str> {
     let of = |quote: char| {
         let within = text.strip_prefix(quote)?.strip_suffix(quote)?;
@@ -267,12 +267,12 @@ fn is_number_or_nothing(part: &str) -> bool {
     part.strip_prefix('-').unwrap_or(part).bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// What a word may begin with.
+/// Whether a word may begin with a character.
 fn is_of_word(next: char) -> bool {
     next == '_' || next.is_alphabetic() || next.is_ascii_digit()
 }
 
-/// What a field, or a word, does not contain.
+/// Whether a character ends a field or a word.
 fn is_end(next: char) -> bool {
     matches!(next, ' ' | '\t' | '\r' | '\n' | '.' | ',' | '[' | ']' | '$' | '@' | '{' | '}')
 }

@@ -1,19 +1,19 @@
-//! Templates of text and of paths from field to field, with nothing that selects.
+//! Plain templates: only text, and paths from field to field, with nothing that selects.
 
 use super::JsonPath;
 use super::syntax::Node;
 
-/// A piece of such a template.
+/// A piece of a plain template.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Piece<'a> {
-    /// It has no brace in it, so that it stands for itself in a template.
+    /// Text without a brace, which stands for itself in a template.
     Text(&'a str),
-    /// The names of the fields.
+    /// A path: the names of its fields.
     Path(Vec<&'a str>),
 }
 
 impl JsonPath {
-    /// What it consists of; `None` if there is more to it.
+    /// The pieces of a plain template; `None` if the template is not plain.
     pub(crate) fn pieces(&self) -> Option<Vec<Piece<'_>>> {
         self.nodes.iter().map(piece).collect()
     }

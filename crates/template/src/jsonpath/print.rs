@@ -1,4 +1,4 @@
-//! Values as text.
+//! Prints values as text.
 
 use serde_json::{Map, Value};
 
@@ -6,13 +6,13 @@ use super::error::FindError;
 use super::item::{Item, sorted};
 use super::{MAX_BYTES, go};
 
-/// How deep a document is printed; one that was parsed has up to 128 levels.
+/// How many levels of a document are printed; a parsed one has up to 128.
 pub(super) const MAX_LEVELS: usize = 256;
 
-/// How much of a value stands in a message.
+/// How many bytes of a value are in a message.
 const MAX_EXCERPT: usize = 4096;
 
-/// Text up to a limit.
+/// Output text up to a limit.
 pub(super) struct Output {
     text: String,
     limit: usize,
@@ -44,7 +44,7 @@ impl Output {
     }
 
     /// # Errors
-    /// If it is too long: its beginning is there then.
+    /// If the output becomes too long: its beginning has been written then.
     pub(super) fn push(&mut self, text: &str) -> Result<(), FindError> {
         let left = self.limit - self.text.len();
         if text.len() <= left {
@@ -130,7 +130,7 @@ impl Output {
         self.push("}")
     }
 
-    /// As Go writes it: safe within HTML and JavaScript.
+    /// Prints a JSON string as Go does: safe within HTML and JavaScript.
     fn json_string(&mut self, text: &str) -> Result<(), FindError> {
         self.push("\"")?;
         let mut plain = 0;

@@ -1,8 +1,8 @@
-//! Quoted text: Go's escapes, in single quotes as in double ones.
+//! Unquotes text: Go's escapes, in single quotes as in double ones.
 
 use super::error::ParseError;
 
-/// What text with its quotes means.
+/// The text that a quoted one stands for.
 pub(super) fn unquote(quoted: &str) -> Result<String, ParseError> {
     let invalid = || ParseError::Escape(quoted.to_owned());
     let (quote, within) = match quoted.as_bytes() {
@@ -26,7 +26,7 @@ pub(super) fn unquote(quoted: &str) -> Result<String, ParseError> {
     String::from_utf8(text).map_err(|_| ParseError::NotText(quoted.to_owned()))
 }
 
-/// What follows a backslash; gives what follows that.
+/// Decodes an escape, after its backslash; returns the rest.
 fn escape<'t>(escape: &'t [u8], quote: u8, text: &mut Vec<u8>) -> Option<&'t [u8]> {
     let (kind, rest) = escape.split_first()?;
     let byte = match *kind {
@@ -61,7 +61,7 @@ fn escape<'t>(escape: &'t [u8], quote: u8, text: &mut Vec<u8>) -> Option<&'t [u8
     Some(rest)
 }
 
-/// Exactly so many digits.
+/// Parses a number of exactly `digits` digits; returns the rest, too.
 fn number(text: &[u8], digits: usize, radix: u32) -> Option<(u32, &[u8])> {
     let (digits, rest) = text.split_at_checked(digits)?;
     let value = digits.iter().try_fold(0_u32, |value, digit| {

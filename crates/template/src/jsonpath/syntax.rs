@@ -1,6 +1,6 @@
-//! What a template consists of.
+//! The syntax tree of a template.
 
-/// A step of a path: it makes values of values.
+/// A step of a path, which maps values to values.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Node {
     /// An action, from `{` to `}`.
@@ -13,10 +13,10 @@ pub(super) enum Node {
     Field(String),
     /// All values of an object or of a list, or the bytes of a string.
     Wildcard,
-    /// Everything within that has something within, from the outside in.
+    /// All nested values that may have others within, from the outside in.
     Descent,
     Slice(Slice),
-    /// The results of all, one after the other.
+    /// A union: the results of all paths, one after the other.
     Union(Vec<Vec<Node>>),
     Filter {
         left: Vec<Node>,
@@ -29,7 +29,7 @@ pub(super) enum Node {
 pub(super) enum Word {
     Range,
     End,
-    /// Is an error only when it is met.
+    /// An unknown one, which is an error only when it is evaluated.
     Other(String),
 }
 
@@ -42,11 +42,11 @@ pub(super) enum Operator {
     LessOrEqual,
     Greater,
     GreaterOrEqual,
-    /// Is an error only when it is met.
+    /// An unknown one, which is an error only when it is evaluated.
     Other(String),
 }
 
-/// Elements of a list; what is negative counts from its end.
+/// A slice of a list; negative numbers count from its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Slice {
     pub(super) start: i64,
@@ -56,10 +56,10 @@ pub(super) struct Slice {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
-    /// The end of the list.
+    /// Up to the end of the list.
     Open,
     Before(i64),
-    /// One element.
+    /// A single element.
     Single,
 }
 

@@ -1,4 +1,4 @@
-//! Applying a template to a document.
+//! Applies a template to a document.
 
 use serde_json::Value;
 
@@ -9,14 +9,14 @@ use super::item::{Item, sorted};
 use super::print::excerpt;
 use super::syntax::{End, Node, Operator, Slice, Word};
 
-/// How many bytes of two strings are compared in a step.
+/// How many bytes of two strings are compared in one step.
 const BYTES_PER_STEP: usize = 64;
 
 type Items<'d, 'p> = Vec<Item<'d, 'p>>;
 type Walked<'d, 'p> = Result<Items<'d, 'p>, Stopped<'d, 'p>>;
 
-/// An error, and what the values were when it came: a filter that only asks whether there is something passes if there
-/// are any, as in client-go.
+/// An error, and the values at that point: a filter that only asks whether there is something passes if there are any,
+/// as in client-go.
 struct Stopped<'d, 'p> {
     values: Items<'d, 'p>,
     why: FindError,
@@ -28,19 +28,18 @@ impl From<FindError> for Stopped<'_, '_> {
     }
 }
 
-/// One document under one template. `range` and `end` are counted wherever in an action they stand, and what they do
-/// follows from the counts once the action is done: client-go does it so, and what it makes of odd templates hangs on
-/// it.
+/// The walk of one template over one document. `range` and `end` are counted wherever they are in an action, and take
+/// effect by the counts after the action: client-go does it so, and its results for odd templates depend on it.
 pub(super) struct Walk<'p> {
     nodes: &'p [Node],
     allow_missing_keys: bool,
-    /// Ranges that an action asked for and that have not begun.
+    /// Ranges that an action has requested and that have not begun.
     beginning: usize,
-    /// Ranges that it is in.
+    /// How many ranges the walk is in.
     inside: usize,
-    /// Ends that an action asked for and that have not come.
+    /// Ends that an action has requested and that have not taken effect.
     ending: usize,
-    /// Where the last range ended, for what goes on after it.
+    /// Where the last range ended, to continue after it.
     last_end: Option<usize>,
     pub(super) steps_left: usize,
 }
@@ -64,7 +63,7 @@ impl<'p> Walk<'p> {
         Ok(results)
     }
 
-    /// Everything from a node on, until a range ends.
+    /// Evaluates all nodes from `first` on, until a range ends.
     fn from<'d>(
         &mut self,
         first: usize,
@@ -83,7 +82,7 @@ impl<'p> Walk<'p> {
             if self.beginning > 0 {
                 self.beginning -= 1;
                 self.range(at + 1, found, results)?;
-                // Without an end the rest comes once more, now outside of the range.
+                // Without an end the rest is evaluated once more, now outside of the range.
                 at = self.last_end.filter(|end| *end > at).unwrap_or(at);
             } else {
                 results.push(found);
@@ -105,7 +104,7 @@ impl<'p> Walk<'p> {
         self.inside += 1;
         let before = results.len();
         if over.is_empty() {
-            // Only so is it known where the range ends.
+            // Only by this is it known where the range ends.
             self.from(first, Item::Nothing, results)?;
             results.truncate(before);
         }
@@ -175,7 +174,7 @@ impl<'p> Walk<'p> {
             _ => None,
         };
         let found: Items<'d, 'p> = input.iter().filter_map(of).collect();
-        // Of nothing, nothing: something before is missing, and has been allowed to.
+        // From nothing comes nothing: an earlier field is missing, which was allowed.
         let is_good = !found.is_empty() || input.is_empty() || self.allow_missing_keys;
         if is_good { Ok(found) } else { Err(FindError::NotFound(name.to_owned())) }
     }
@@ -202,7 +201,8 @@ impl<'p> Walk<'p> {
         Ok(found)
     }
 
-    /// Depth first, each before what is in it. Strings count as what has something within, their bytes do not.
+    /// The recursive descent, depth first, each value before those within it. Strings count as values that may have
+    /// others within; their bytes do not.
     fn descent<'d>(&mut self, mut input: Items<'d, 'p>) -> Result<Items<'d, 'p>, FindError> {
         let mut found = Vec::new();
         input.reverse();
@@ -289,7 +289,7 @@ impl<'p> Walk<'p> {
         }
     }
 
-    /// What is to be compared; nothing if a side is nothing.
+    /// The two sides of a comparison; `None` if a side has no value.
     fn sides<'d>(
         &mut self,
         element: Item<'d, 'p>,
@@ -321,7 +321,7 @@ impl<'p> Walk<'p> {
     }
 }
 
-/// The elements of a slice, of which every so manieth is meant. Numbers that are out of all bounds wrap as Go's do.
+/// The elements of a slice, and its step. Numbers that are out of all bounds wrap as Go's do.
 fn within(list: &[Value], slice: Slice) -> Result<(&[Value], usize), FindError> {
     let length = i64::try_from(list.len()).unwrap_or(i64::MAX);
     let from_end = |index: i64| if index < 0 { index.wrapping_add(length) } else { index };

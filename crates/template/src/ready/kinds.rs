@@ -1,4 +1,4 @@
-//! When the kinds are ready that the original does not wait for, as kstatus has it.
+//! The readiness of kinds that the original does not wait for, as kstatus defines it.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use super::status::{
     with_reason,
 };
 
-/// Conditions that say that an object is ready, the more telling first: one decides.
+/// Conditions that say that an object is ready, the more specific first: the first that exists decides.
 const READY: [&str; 5] = ["Ready", "Available", "Complete", "Succeeded", "Established"];
 
 pub(super) fn readiness(object: &Value) -> Readiness {
@@ -62,7 +62,7 @@ fn phase(object: &Value, wanted: &str) -> Readiness {
     }
 }
 
-/// One that has lost its volume does not get it back.
+/// The readiness of a claim. One that has lost its volume does not get it back.
 fn claim(object: &Value) -> Readiness {
     match object["status"]["phase"].as_str() {
         Some("Lost") => failed("the claim has lost its volume"),
@@ -114,7 +114,7 @@ fn unscheduled(object: &Value) -> Option<String> {
 
 fn daemon_set(object: &Value) -> Readiness {
     let wanted = object["status"]["desiredNumberScheduled"].as_i64();
-    // Its controller always writes both, also if no node is there for it.
+    // The controller always writes both counts, also if no node fits.
     let (Some(wanted), true) = (wanted, object["status"]["observedGeneration"].is_i64()) else {
         return waiting(UNOBSERVED);
     };
@@ -135,7 +135,7 @@ fn replica_set(object: &Value) -> Readiness {
     }
 }
 
-/// Whether all counts of the status are what is wanted.
+/// Ready, if all counts of the status have reached the wanted number.
 fn reached<const N: usize>(object: &Value, wanted: i64, counts: [&str; N]) -> Readiness {
     let short = counts.into_iter().find(|of| count(object, of) < wanted);
     short.map_or(Readiness::Ready, |of| waiting(format!("{of}: {} of {wanted}", count(object, of))))

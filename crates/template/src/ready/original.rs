@@ -1,8 +1,8 @@
-//! When the kinds that the original waits for are ready, and when they have failed.
+//! The readiness of the kinds that the original waits for.
 //!
-//! As it did, with its oddities: a Job has failed with its first pod, though another may complete it; one that is being
-//! deleted counts like any other; a StatefulSet never fails. In two places it does not: `spec.replicas` that is missing
-//! is 1, and a Build without a phase has not failed, it is new.
+//! It is decided as there, with all oddities: a Job has failed with its first failed pod, though another may complete
+//! it; an object that is being deleted counts like any other; a StatefulSet never fails. Two things differ: a missing
+//! `spec.replicas` is 1, and a Build without a phase has not failed, it is new.
 
 use serde_json::Value;
 
@@ -12,7 +12,7 @@ use super::status::{
     with_reason,
 };
 
-/// `None`: the original did not wait for this kind, or not in this version.
+/// The readiness of an object; `None` if the original does not wait for this kind, or not in this version.
 pub(super) fn readiness(object: &Value) -> Option<Readiness> {
     let text = |of: &str| object[of].as_str().unwrap_or_default();
     match (text("apiVersion"), text("kind")) {
@@ -45,7 +45,7 @@ fn build(object: &Value) -> Readiness {
     }
 }
 
-/// That its latest Build is ready would make it so: that one is another object, which is not looked for.
+/// The readiness of a BuildConfig. It would be ready with its latest Build: that is another object, which is not read.
 fn build_config(object: &Value) -> Readiness {
     match count(object, "lastVersion") {
         0 => waiting("it has no build yet"),
@@ -53,7 +53,7 @@ fn build_config(object: &Value) -> Readiness {
     }
 }
 
-/// A Deployment or a DeploymentConfig; `reason` is that of one that has got through.
+/// The readiness of a Deployment or a DeploymentConfig; `reason` is the condition's reason after a successful rollout.
 fn rollout(object: &Value, reason: &str) -> Readiness {
     if count(object, "observedGeneration") != generation(object) {
         return waiting(UNOBSERVED);

@@ -1,4 +1,4 @@
-//! What a status says, whatever the kind.
+//! Helpers for reading the status of any kind.
 
 use serde_json::Value;
 
@@ -18,7 +18,7 @@ pub(super) fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> 
     conditions.iter().rev().find(|condition| condition["type"] == kind)
 }
 
-/// The condition, if it is true.
+/// A condition, if its status is `True`.
 pub(super) fn true_condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
     condition(object, kind).filter(|condition| condition["status"] == "True")
 }
@@ -43,7 +43,7 @@ pub(super) fn count(object: &Value, of: &str) -> i64 {
     object["status"][of].as_i64().unwrap_or(0)
 }
 
-/// How many are wanted. The API server sets it to 1 if nobody does.
+/// How many replicas are wanted. The API server sets that to 1 if nobody does.
 pub(super) fn replicas(object: &Value) -> i64 {
     object["spec"]["replicas"].as_i64().unwrap_or(1)
 }

@@ -1,21 +1,21 @@
-//! A DeploymentConfig (`apps.openshift.io/v1`) becomes a Deployment.
+//! Translates a DeploymentConfig (`apps.openshift.io/v1`) to a Deployment.
 //!
-//! Both make pods of a template and replace them step by step. A DeploymentConfig has a pod of its own that does it,
-//! with hooks; and its defaults are others, which are written out here.
+//! Both make pods from a template and replace them step by step. A DeploymentConfig does it by a pod of its own, with
+//! hooks; and it has other defaults, which are written out here.
 
 use serde_json::{Map, Value, json};
 
 use super::members::{Members, Notes, map};
 use crate::fault::Place;
 
-/// A label that OpenShift gives to every pod of a DeploymentConfig, whatever the template says: Services rely on it.
+/// The label that OpenShift sets on every pod of a DeploymentConfig, whatever the template says: Services rely on it.
 const LABEL: &str = "deploymentconfig";
-/// The longest value of a label.
+/// How many bytes the value of a label has at most.
 const LABEL_VALUE: usize = 63;
-/// Of one side of a rolling update while the other is nothing: else nothing could ever move.
+/// The value of one side of a rolling update while the other is zero: otherwise nothing could ever move.
 const QUARTER: &str = "25%";
 
-/// The Deployment.
+/// Translates a DeploymentConfig.
 pub(super) fn deployment(
     place: &Place<'_>,
     object: Map<String, Value>,
@@ -36,7 +36,7 @@ pub(super) fn deployment(
     triggers(&mut spec, notes);
     let detail = "a Deployment keeps its pods: make it a Job";
     spec.refuse("test", detail, notes);
-    // It is a plain number there, and Kubernetes would take one that is missing for 1.
+    // In a DeploymentConfig it is a plain number, 0 if missing; Kubernetes would take a missing one for 1.
     let replicas = spec.take("replicas").unwrap_or_else(|| {
         notes.warn(&spec.at("replicas"), "is missing, which is 0 for a DeploymentConfig: no pods");
         0.into()
@@ -114,7 +114,7 @@ fn as_map(value: &mut Value) -> Option<&mut Map<String, Value>> {
     value.as_object_mut()
 }
 
-/// An image that an image stream fills in on OpenShift has to be named.
+/// Checks that all images are named: one that an image stream fills in on OpenShift is missing here.
 fn images(place: &Place<'_>, spec: Option<&mut Value>, notes: &mut Notes) {
     let Some(spec) = spec.and_then(Value::as_object_mut) else { return };
     let place = Place::Key(place, "spec");
@@ -124,7 +124,7 @@ fn images(place: &Place<'_>, spec: Option<&mut Value>, notes: &mut Notes) {
         for (index, container) in containers.enumerate() {
             let Some(container) = container.as_object_mut() else { continue };
             let image = container.get("image").and_then(Value::as_str).unwrap_or_default();
-            // As OpenShift does it: a blank stands for none.
+            // As on OpenShift, a blank image counts as missing.
             let trimmed = image.trim();
             if trimmed.is_empty() {
                 let place = Place::Index(&place, index);
@@ -138,18 +138,18 @@ fn images(place: &Place<'_>, spec: Option<&mut Value>, notes: &mut Notes) {
     }
 }
 
-/// How pods are replaced, and in how many seconds there has to be progress.
+/// The strategy for replacing pods, and in how many seconds there has to be progress.
 fn strategy(spec: &mut Members<'_>, notes: &mut Notes) -> (Value, Value) {
     let place = spec.at("strategy");
     let mut strategy = Members::new(&place, spec.value("strategy"), notes);
-    // Of the pod that replaces the others, which a Deployment has not.
+    // Settings of the pod that replaces the others, which a Deployment does not have.
     for deployer in ["resources", "labels", "annotations", "activeDeadlineSeconds"] {
         strategy.take(deployer);
     }
     let kind = strategy.text("type", notes);
     let detail = "a Deployment runs no program of others to replace its pods: leave it out";
     strategy.refuse("customParams", detail, notes);
-    // Those of another strategy do nothing.
+    // Parameters of another strategy have no effect.
     let (rolling, recreate) = (strategy.value("rollingParams"), strategy.value("recreateParams"));
     let found = match kind.as_str() {
         "" | "Rolling" => rolled(&strategy.at("rollingParams"), rolling, notes),
@@ -172,7 +172,7 @@ fn strategy(spec: &mut Members<'_>, notes: &mut Notes) -> (Value, Value) {
 
 fn rolled(place: &Place<'_>, params: Value, notes: &mut Notes) -> (Value, Value) {
     let mut params = Members::new(place, params, notes);
-    // How often the pod that replaces others looks.
+    // How often the pod that replaces the others checks.
     for pace in ["updatePeriodSeconds", "intervalSeconds"] {
         params.take(pace);
     }
@@ -192,7 +192,7 @@ fn rolled(place: &Place<'_>, params: Value, notes: &mut Notes) -> (Value, Value)
     (map([("type", "RollingUpdate".into()), ("rollingUpdate", update)]), deadline)
 }
 
-/// What the side that is not said is, while the other is this.
+/// The value of the missing side of a rolling update, given the other.
 fn beside(said: &Value) -> Value {
     match *said == 0 || *said == "0%" {
         true => QUARTER.into(),
@@ -200,7 +200,7 @@ fn beside(said: &Value) -> Value {
     }
 }
 
-/// What all strategies have: hooks, and a time. It runs from the last progress, as in a Deployment.
+/// Reads what all strategies have: hooks, and a timeout, which runs from the last progress, as in a Deployment.
 fn common(params: &mut Members<'_>, notes: &mut Notes) -> Value {
     for hook in ["pre", "mid", "post"] {
         let detail = "a Deployment has no hooks: make it a Job or an init container";
@@ -209,7 +209,7 @@ fn common(params: &mut Members<'_>, notes: &mut Notes) -> Value {
     params.value("timeoutSeconds")
 }
 
-/// A Deployment rolls out every change of its own, and no other.
+/// Checks the triggers: a Deployment rolls out every change of its own, and no other.
 fn triggers(spec: &mut Members<'_>, notes: &mut Notes) {
     let place = spec.at("triggers");
     let Some(triggers) = spec.take("triggers") else { return };

@@ -1,4 +1,4 @@
-//! What a Route exposes to bindings, read from the Ingress that it has become.
+//! Translates the annotations by which a Route exposes values, so that they read from the Ingress.
 
 use std::borrow::Cow;
 
@@ -12,10 +12,10 @@ use crate::jsonpath::{JsonPath, Piece};
 const REFUSED: &str = "exposes something else than spec.host, spec.path, spec.to.name, spec.port.targetPort and \
                        metadata of the Route, which an Ingress has not: expose one of these";
 
-/// Rewrites the annotations that expose something, so that they give the same values. `at` says what stands in the
-/// place of a path of the Route's: text with paths of the Ingress in it.
+/// Rewrites the exposing annotations so that they give the same values. `at` returns the replacement for a path of the
+/// Route: text with paths of the Ingress in it.
 ///
-/// Which annotation it is that is wrong is not said: a key may be what a parameter holds.
+/// A fault does not name the wrong annotation: its key may come from a parameter.
 pub(super) fn rewrite<'r>(
     place: &Place<'_>,
     annotations: &mut Map<String, Value>,
@@ -41,7 +41,7 @@ fn rewritten<'r>(text: &str, at: &dyn Fn(&[&str]) -> Option<Cow<'r, str>>) -> Op
         match piece {
             Piece::Text(text) => rewritten.push_str(text),
             Piece::Path(fields) => match fields.as_slice() {
-                // This very annotation, or one beside it, is another now.
+                // An exposing annotation, which is rewritten itself.
                 ["metadata", "annotations", key] if exposed(key).is_some() => return None,
                 ["metadata", rest @ ..] if !rest.is_empty() && !rest.contains(&"") => {
                     write(&mut rewritten, &fields);
@@ -53,7 +53,7 @@ fn rewritten<'r>(text: &str, at: &dyn Fn(&[&str]) -> Option<Cow<'r, str>>) -> Op
     Some(rewritten)
 }
 
-/// A path as an action.
+/// Writes a path as an action.
 fn write(to: &mut String, fields: &[&str]) {
     to.push('{');
     for field in fields {

@@ -1,11 +1,11 @@
-//! Objects, taken apart member by member: what is left at the end is what nobody has looked at.
+//! Reads objects member by member: those that are left at the end are unknown.
 
 use serde_json::{Map, Value};
 
 use crate::fault::{Fault, Place, Problem};
 use crate::template::kind_of;
 
-/// What is said of objects. No value is: it may be what a parameter holds.
+/// The faults and warnings about objects. They quote no value, which may come from a parameter.
 #[derive(Default)]
 pub(super) struct Notes {
     pub(super) faults: Vec<Fault>,
@@ -22,7 +22,7 @@ impl Notes {
         self.faults.push(Fault::new(place.to_string(), Problem::Required, detail));
     }
 
-    /// Of an object that becomes another of this kind, whose name something else has.
+    /// Notes that the name of a translated object is taken by another object of this kind.
     pub(super) fn taken(&mut self, place: &Place<'_>, kind: &str) {
         let detail =
             format!("another object of the template is the {kind} that it becomes: rename one");
@@ -35,7 +35,7 @@ impl Notes {
     }
 }
 
-/// The members of a map. A `null` is as good as none.
+/// The members of a map. A `null` counts as missing.
 pub(super) struct Members<'a> {
     place: &'a Place<'a>,
     map: Map<String, Value>,
@@ -62,12 +62,12 @@ impl<'a> Members<'a> {
         self.map.remove(key).filter(|value| !value.is_null())
     }
 
-    /// Takes it as it is, null if it is not there.
+    /// Takes a member as it is; null if it is missing.
     pub(super) fn value(&mut self, key: &str) -> Value {
         self.map.remove(key).unwrap_or_default()
     }
 
-    /// A text; empty if it is not there.
+    /// Takes a text; empty if it is missing.
     pub(super) fn text(&mut self, key: &str, notes: &mut Notes) -> String {
         match self.value(key) {
             Value::String(text) => text,
@@ -91,7 +91,7 @@ impl<'a> Members<'a> {
         }
     }
 
-    /// Refuses what a member says, if it says anything.
+    /// Refuses a member, if it is set.
     pub(super) fn refuse(&mut self, key: &str, detail: &str, notes: &mut Notes) {
         let value = self.value(key);
         if !is_nothing(&value) {
@@ -99,7 +99,7 @@ impl<'a> Members<'a> {
         }
     }
 
-    /// What is left does nothing on OpenShift either: its API server drops it.
+    /// Warns about members that are left: they have no effect on OpenShift either, because its API server drops them.
     pub(super) fn end(self, notes: &mut Notes) {
         let left = self.map.values().filter(|value| !is_nothing(value)).count();
         if left > 0 {
@@ -109,7 +109,7 @@ impl<'a> Members<'a> {
     }
 }
 
-/// Null, false, or empty.
+/// Whether a value is null, false, or empty.
 fn is_nothing(value: &Value) -> bool {
     match value {
         Value::Null => true,

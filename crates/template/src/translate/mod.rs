@@ -1,4 +1,4 @@
-//! What plain Kubernetes takes in the place of what only OpenShift has, by choice.
+//! Translates objects that only OpenShift has to those of plain Kubernetes, if that is configured.
 //!
 //! ```text
 //! Route ─────────────────────────────▶ Ingress, and a Secret where the Route holds a certificate
@@ -8,11 +8,11 @@
 //! everything else ───────────────────▶ itself
 //! ```
 //!
-//! What would do something else afterwards is refused. What is only left out is said (`Problem::Questionable`). The
-//! tables are in `docs/templates.md`.
+//! An object that would behave differently afterwards is refused. Members that are only left out are reported
+//! (`Problem::Questionable`). The tables are in `docs/templates.md`.
 //!
-//! It takes all objects of a template, for the port of an Ingress is that of a Service, and a Route names it otherwise.
-//! Time and memory are linear in the objects.
+//! The translation takes all objects of a template together, because the port of an Ingress is that of a Service, and a
+//! Route names it otherwise. Time and memory are linear in the objects.
 
 mod deployment;
 mod exposed;
@@ -32,23 +32,24 @@ use crate::groups;
 use members::Notes;
 use services::Services;
 
-/// What nothing in a template says.
+/// The settings of a translation, which are in no template.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Translation {
-    /// Where Routes without a host are: at `NAME-NAMESPACE.DOMAIN`, as on OpenShift. Without it they are refused.
+    /// The domain of Routes without a host: they get `NAME-NAMESPACE.DOMAIN`, as on OpenShift. Without a domain they
+    /// are refused.
     pub domain: Option<String>,
     /// The class of each Ingress. Without it the cluster's default decides.
     pub ingress_class: Option<String>,
-    /// Where objects go that do not say it themselves.
+    /// The namespace of objects that do not name one.
     pub namespace: Option<String>,
 }
 
-/// What has become of the objects of a template.
+/// The translated objects of a template.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Translated {
-    /// In their order; a Secret that was made comes before its Ingress.
+    /// The objects in their order; a new Secret comes before its Ingress.
     pub objects: Vec<Value>,
-    /// What was left out, and what is another's to see to.
+    /// What was left out, and what somebody else has to take care of.
     pub warnings: Vec<Fault>,
 }
 
@@ -59,8 +60,8 @@ pub struct Translated {
 ///
 /// # Errors
 ///
-/// Everything that plain Kubernetes cannot do as OpenShift does it, each with its path and the remedy. None has a
-/// value: it may be what a parameter holds.
+/// Everything that plain Kubernetes cannot do as OpenShift does it, each with its path and the remedy. No message has a
+/// value, which may come from a parameter.
 pub fn translate(objects: Vec<Value>, means: &Translation) -> Result<Translated, Vec<Fault>> {
     let context = Context { means, services: Services::of(&objects, means) };
     let mut notes = Notes::default();
@@ -103,7 +104,7 @@ pub fn translate(objects: Vec<Value>, means: &Translation) -> Result<Translated,
 enum Legacy {
     Route,
     DeploymentConfig,
-    /// Those of a namespace, or of the cluster.
+    /// A Role or a ClusterRole.
     Role(&'static str),
     RoleBinding,
     ClusterRoleBinding,
@@ -130,7 +131,7 @@ impl Legacy {
     }
 }
 
-/// What translations need to know beyond their object.
+/// The context of a translation beyond its object.
 struct Context<'a> {
     means: &'a Translation,
     services: Services,
@@ -154,13 +155,13 @@ impl Context<'_> {
     }
 }
 
-/// Where an object goes; empty if nobody says it.
+/// The namespace of an object; empty if nothing names one.
 fn namespace<'o>(metadata: &'o Value, means: &'o Translation) -> &'o str {
     let own = metadata["namespace"].as_str().filter(|own| !own.is_empty());
     own.or(means.namespace.as_deref()).unwrap_or_default()
 }
 
-/// What tells objects apart: group, kind, namespace and name.
+/// The identity of an object: group, kind, namespace and name.
 fn identity(object: &Value, means: &Translation) -> Option<[String; 4]> {
     let version = object["apiVersion"].as_str()?;
     let group = version.split_once('/').map_or("", |(group, _)| group);
@@ -169,7 +170,7 @@ fn identity(object: &Value, means: &Translation) -> Option<[String; 4]> {
     Some([group, kind, namespace(metadata, means), name].map(str::to_owned))
 }
 
-/// Whether no plain Kubernetes takes an object. Templates may be there: Manciple brings their definitions.
+/// Whether no plain Kubernetes accepts an object. Template kinds are accepted: Manciple brings their definitions.
 fn is_only_of_openshift(object: &Value) -> bool {
     let text = |of: &str| object[of].as_str().unwrap_or_default();
     let current = match text("apiVersion") {

@@ -1,7 +1,7 @@
-//! Roles and their bindings of `authorization.openshift.io/v1` become those of `rbac.authorization.k8s.io/v1`.
+//! Translates roles and their bindings of `authorization.openshift.io/v1` to those of `rbac.authorization.k8s.io/v1`.
 //!
-//! By OpenShift's own conversion (`rbacconversion` of openshift-apiserver, with the defaults of the old version), but
-//! that a rule with `attributeRestrictions`, which never applies there, is refused.
+//! The rules are those of OpenShift's own conversion (`rbacconversion` of openshift-apiserver, with the defaults of the
+//! old version), except that a rule with `attributeRestrictions`, which never applies there, is refused.
 
 use serde_json::{Map, Value, json};
 
@@ -12,9 +12,9 @@ use crate::fault::Place;
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 const VERSION: &str = "rbac.authorization.k8s.io/v1";
-/// Before the names of users that are service accounts.
+/// The prefix of the names of users that are service accounts.
 const ACCOUNT: &str = "system:serviceaccount:";
-/// ClusterRoles that every OpenShift has, and no other Kubernetes.
+/// ClusterRoles that every OpenShift cluster has, and no other Kubernetes.
 const OPENSHIFT: [&str; 16] = [
     "basic-user",
     "cluster-reader",
@@ -34,7 +34,7 @@ const OPENSHIFT: [&str; 16] = [
     "system:image-signer",
 ];
 
-/// A Role or a ClusterRole, which `kind` says.
+/// Translates a Role or a ClusterRole, as `kind` says.
 pub(super) fn role(
     place: &Place<'_>,
     kind: &str,
@@ -61,7 +61,7 @@ pub(super) fn role(
     ])
 }
 
-/// One over objects and over addresses becomes two.
+/// Translates a rule; one for resources and for URLs becomes two.
 fn rule(place: &Place<'_>, rule: Value, to: &mut Vec<Value>, notes: &mut Notes) {
     let mut rule = Members::new(place, rule, notes);
     if let Some(restrictions) = rule.take("attributeRestrictions") {
@@ -91,7 +91,7 @@ fn rule(place: &Place<'_>, rule: Value, to: &mut Vec<Value>, notes: &mut Notes) 
     to.extend(over_urls);
 }
 
-/// A RoleBinding.
+/// Translates a RoleBinding.
 pub(super) fn binding(
     place: &Place<'_>,
     object: Map<String, Value>,
@@ -103,7 +103,7 @@ pub(super) fn binding(
     bound(place, "RoleBinding", object, home, notes)
 }
 
-/// A ClusterRoleBinding.
+/// Translates a ClusterRoleBinding.
 pub(super) fn cluster_binding(
     place: &Place<'_>,
     object: Map<String, Value>,
@@ -135,7 +135,8 @@ fn bound(
     ])
 }
 
-/// The kind is told by the namespace: one without is of the cluster. What `kind` says was never read.
+/// Translates the reference to a role. Its kind follows from the namespace: without one it is a ClusterRole. The member
+/// `kind` was never read.
 fn role_ref(binding: &mut Members<'_>, of: &str, home: &str, notes: &mut Notes) -> Value {
     let place = binding.at("roleRef");
     let mut role = Members::new(&place, binding.value("roleRef"), notes);
@@ -163,7 +164,7 @@ fn role_ref(binding: &mut Members<'_>, of: &str, home: &str, notes: &mut Notes) 
     json!({"apiGroup": GROUP, "kind": kind, "name": name})
 }
 
-/// Names go before subjects, as there: lists of them that are empty bind nobody.
+/// Translates the subjects. Lists of names take precedence over subjects, as on OpenShift: empty lists bind nobody.
 fn subjects(binding: &mut Members<'_>, home: &str, notes: &mut Notes) -> Vec<Value> {
     let lists = ["userNames", "groupNames"].map(|key| binding.take(key).map(|list| (key, list)));
     let list = binding.at("subjects");
@@ -195,7 +196,7 @@ fn subjects(binding: &mut Members<'_>, home: &str, notes: &mut Notes) -> Vec<Val
     subjects
 }
 
-/// One of a list of names.
+/// The subject for one of a list of names.
 fn named(name: &str, is_user: bool) -> Value {
     let account = name.strip_prefix(ACCOUNT).filter(|_| is_user).and_then(|it| it.split_once(':'));
     match account {
@@ -220,7 +221,7 @@ fn subject(place: &Place<'_>, subject: Value, home: &str, notes: &mut Notes) -> 
         "User" | "SystemUser" => json!({"apiGroup": GROUP, "kind": "User", "name": name}),
         "Group" | "SystemGroup" => json!({"apiGroup": GROUP, "kind": "Group", "name": name}),
         "ServiceAccount" => {
-            // One without is of the binding's, which nobody has to say there.
+            // An account without a namespace is in the binding's, which need not be named.
             let namespace = Some(namespace.as_str()).filter(|own| !own.is_empty()).unwrap_or(home);
             if namespace.is_empty() {
                 let detail = "an account is of a namespace: set it, or say where objects go";

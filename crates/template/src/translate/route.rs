@@ -1,7 +1,7 @@
-//! A Route (`route.openshift.io/v1`) becomes an Ingress.
+//! Translates a Route (`route.openshift.io/v1`) to an Ingress.
 //!
-//! What a Route means is what OpenShift's router makes of it: its paths are prefixes of whole elements, a wildcard is
-//! one label, and a port is looked for among the endpoints.
+//! A Route means what OpenShift's router makes of it: its paths are prefixes of whole elements, a wildcard is one
+//! label, and a port is looked up among the endpoints.
 
 use std::borrow::Cow;
 
@@ -14,22 +14,22 @@ use super::services::{Found, Port};
 use super::{Context, exposed, namespace};
 use crate::fault::Place;
 
-/// Annotations that only OpenShift's router reads.
+/// The prefixes of annotations that only OpenShift's router reads.
 const ROUTER: [&str; 2] = ["haproxy.router.openshift.io/", "router.openshift.io/"];
-/// The longest name of an object.
+/// How many bytes the name of an object has at most.
 const NAME: usize = 253;
-/// How the name of a certificate's Secret ends.
+/// The suffix of the name of a certificate's Secret.
 const OF_SECRET: &str = "-tls";
-/// The longest name of a host.
+/// How many bytes the name of a host has at most.
 const HOST: usize = 253;
-/// The longest part of one.
+/// How many bytes a label of a host name has at most.
 const LABEL: usize = 63;
-/// How much of the digest of a part that is too long stands in its place, in bytes.
+/// How many bytes of its digest stand for the end of a part that is too long.
 const DIGEST: usize = 4;
-/// The longest name of a port, and more.
+/// How many bytes of a port's name are read: more than the longest has.
 const PORT: usize = 63;
 
-/// The Ingress, after a Secret if the Route holds a certificate.
+/// Translates a Route: the Ingress, after a Secret if the Route has a certificate.
 pub(super) fn ingress(
     place: &Place<'_>,
     object: Map<String, Value>,
@@ -66,10 +66,10 @@ pub(super) fn ingress(
     secret.into_iter().chain([ingress]).collect()
 }
 
-/// From whom requests go to which port.
+/// The way of requests: from which host and path to which port.
 struct Way {
     host: Host,
-    /// Empty: any.
+    /// The path; empty: any.
     path: String,
     service: String,
     /// The port, as the Route names it.
@@ -103,7 +103,7 @@ impl Way {
         })
     }
 
-    /// Where in the Ingress stands what is at a path of the Route; the text itself where it does not.
+    /// The path in the Ingress for a path of the Route; the text itself if the Ingress does not have it.
     fn at(&self, fields: &[&str]) -> Option<Cow<'_, str>> {
         match fields {
             ["spec", "host"] if self.host.own != self.host.rule => {
@@ -134,17 +134,17 @@ impl Way {
     }
 }
 
-/// Whose requests they are.
+/// The host of requests.
 #[derive(Default)]
 struct Host {
-    /// Of the Route.
+    /// The host of the Route.
     own: String,
-    /// Of the rule: a wildcard has another.
+    /// The host of the rule, which differs for a wildcard.
     rule: String,
 }
 
-/// One that is not said is made as OpenShift makes it (`hostassignment` of library-go). None at all would be everybody
-/// else's too.
+/// The host of a Route. A missing one is generated as on OpenShift (`hostassignment` of library-go). An Ingress without
+/// a host would take everybody else's requests, too.
 fn host(
     spec: &mut Members<'_>,
     metadata: &Value,
@@ -205,15 +205,15 @@ fn made_host(
     }
 }
 
-/// A name of at most `most` characters. OpenShift makes a host's that is too long too, and nobody can ask for it: here
-/// its end becomes a digest of the whole, the same each time and that of no other.
+/// Shortens a name to `most` characters. OpenShift generates host names that are too long, which nobody can request:
+/// here the end becomes a digest of the whole, always the same, and different for other names.
 fn within(whole: &str, most: usize) -> Cow<'_, str> {
     if whole.len() <= most {
         return whole.into();
     }
     let digest = digest(&SHA256, whole.as_bytes());
     let digest = HEXLOWER.encode(digest.as_ref().get(..DIGEST).unwrap_or_default());
-    // Names have no other characters; one that is none is refused by the API server.
+    // Valid names have only ASCII characters; the API server refuses others.
     let begin: String = whole.chars().take(most - 1 - digest.len()).collect();
     format!("{}-{digest}", begin.trim_end_matches(['-', '.'])).into()
 }
@@ -226,7 +226,7 @@ fn path(spec: &mut Members<'_>, notes: &mut Notes) -> String {
     path
 }
 
-/// The name of the one that all requests go to.
+/// The name of the Service to which all requests go.
 fn service(spec: &mut Members<'_>, notes: &mut Notes) -> String {
     let detail = "an Ingress has one Service for a path: leave one";
     spec.refuse("alternateBackends", detail, notes);
@@ -239,7 +239,7 @@ fn service(spec: &mut Members<'_>, notes: &mut Notes) -> String {
     if name.is_empty() {
         notes.required(&to.at("name"), "an Ingress has a Service: name it");
     }
-    // Of one alone any other weight is all.
+    // For a single Service any other weight means all requests.
     let weight = to.value("weight");
     if weight.as_f64() == Some(0.0) {
         let detail =
@@ -270,7 +270,7 @@ fn target(spec: &mut Members<'_>, notes: &mut Notes) -> Option<String> {
         notes.wrong(&port.at("targetPort"), &target, detail);
     }
     port.end(notes);
-    // It is there, and wrong: it is not looked for.
+    // The target is wrong: it is not looked up.
     Some(found.unwrap_or_default())
 }
 
@@ -303,7 +303,7 @@ fn port(spec: &Members<'_>, target: Option<&str>, found: Found, notes: &mut Note
     }
 }
 
-/// The TLS of an Ingress, and the Secret that holds its certificate if the Route did.
+/// The TLS of an Ingress, and the Secret with its certificate, if the Route had one.
 fn tls(
     spec: &mut Members<'_>,
     metadata: &Value,
@@ -342,7 +342,7 @@ fn tls(
     (json!([map([("hosts", hosts), ("secretName", name.unwrap_or_default())])]), secret)
 }
 
-/// A Secret `NAME-tls`, with all that the router sends.
+/// The Secret `NAME-tls`, with everything that the router sends.
 fn certificate(tls: &mut Members<'_>, metadata: &Value, notes: &mut Notes) -> Option<Value> {
     let [own, key, authority] = ["certificate", "key", "caCertificate"];
     let (own, key, authority) =

@@ -1,7 +1,7 @@
 //! The ports of a template's Services, as Routes name them.
 //!
-//! A Route names a port as the router looks for it among the endpoints: by the name of the Service's port, or by the
-//! number that it has in the pods. An Ingress names one of the Service's own.
+//! A Route names a port as the router looks it up among the endpoints: by the name of the Service's port, or by the
+//! number in the pods. An Ingress names a port of the Service.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{Translation, namespace};
 
-/// Those that the template has, by namespace and name.
+/// The ports of the template's Services, by namespace and name.
 pub(super) struct Services(HashMap<(String, String), Ports>);
 
 /// A port as an Ingress names it.
@@ -19,21 +19,21 @@ pub(super) enum Port {
     Number(u16),
 }
 
-/// What a Route's port is.
+/// The result of looking up a Route's port.
 pub(super) enum Found {
     Port(Port),
     /// The Service is not in the template.
     NoService,
-    /// There is no such port, or more than one: what is wrong.
+    /// There is no such port, or more than one; with the reason.
     Not(&'static str),
 }
 
 #[derive(Default)]
 struct Ports {
-    /// By their names, and by their numbers in the pods.
+    /// The ports by their names, and by their numbers in the pods.
     by: HashMap<String, Port>,
     first: Option<Port>,
-    /// Whether the first one's number in the pods is known to them alone.
+    /// Whether only the pods know the number of the first port.
     is_theirs: bool,
     count: usize,
 }
@@ -53,7 +53,7 @@ impl Services {
         Self(services)
     }
 
-    /// What a Route's `targetPort` is; `None`: it names none, and the router takes all that there are.
+    /// Looks up a Route's `targetPort`; `None`: the Route names none, and the router takes all ports.
     pub(super) fn find(&self, namespace: &str, service: &str, target: Option<&str>) -> Found {
         let Some(ports) = self.0.get(&(namespace.to_owned(), service.to_owned())) else {
             return Found::NoService;
@@ -61,7 +61,7 @@ impl Services {
         let only = ports.first.as_ref().filter(|_| ports.count == 1);
         let found = match target {
             None => only.ok_or("names no port, and the Service has not one: name that of them"),
-            // Of a port whose number only the pods know it has to be this one.
+            // A number can be that of a port whose number only the pods know.
             Some(target) => {
                 let theirs = only.filter(|_| ports.is_theirs && target.parse::<u16>().is_ok());
                 ports.by.get(target).or(theirs).ok_or(
@@ -74,7 +74,7 @@ impl Services {
 }
 
 impl Ports {
-    /// Those over TCP: HTTP needs no others.
+    /// The TCP ports of a Service: HTTP needs no others.
     fn of(ports: &Value) -> Self {
         let mut found = Self::default();
         let tcp = |port: &&Value| port["protocol"].as_str().is_none_or(|it| it == "TCP");
@@ -100,7 +100,7 @@ impl Ports {
 }
 
 impl Port {
-    /// Of a Service's port: by its name, if it has one.
+    /// A port of a Service: by its name, if it has one.
     fn of(port: &Value) -> Option<Self> {
         match port["name"].as_str() {
             Some(name) if !name.is_empty() => Some(Self::Name(name.to_owned())),
@@ -108,7 +108,7 @@ impl Port {
         }
     }
 
-    /// Of what a Route says of a Service that nobody knows.
+    /// The port that a Route names for an unknown Service.
     pub(super) fn named(target: &str) -> Self {
         match target.parse() {
             Ok(number) => Self::Number(number),

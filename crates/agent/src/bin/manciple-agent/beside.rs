@@ -1,4 +1,5 @@
-//! Secrets that a pod has beside those of the contract, because an operator gave it some: known only to be masked.
+//! Reads the secrets that a pod has beside those of the contract, because an operator gave it some: they are only
+//! masked.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -8,15 +9,15 @@ use agent::Order;
 use child::files;
 use engine::redact::Secrets;
 
-/// As much as a Secret holds: what is larger in one file is none.
+/// The largest file that counts as a secret, in bytes: a Secret holds no more.
 const MAX_FILE_BYTES: usize = 1024 * 1024;
-/// How much is read of all together, in bytes, and of how many files and directories.
+/// How many bytes are read of all files together.
 const MAX_BYTES: usize = 4 * 1024 * 1024;
 const MAX_ENTRIES: usize = 1000;
-/// How deep directories are looked through: a key of a volume may have a path of its own.
+/// How deep directories are searched: a key of a volume may have a path of its own.
 const MAX_DEPTH: usize = 8;
 
-/// Those that the order names, as far as they can be read: what the agent cannot read the broker cannot print.
+/// The secrets that the order names, as far as they can be read: what the agent cannot read the broker cannot print.
 pub(crate) fn secrets(order: &Order) -> Secrets {
     let mut found = Found::default();
     for name in &order.secret_variables {

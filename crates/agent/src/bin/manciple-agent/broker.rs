@@ -1,4 +1,4 @@
-//! Starts the broker with what it is given.
+//! Starts the broker with the files, arguments and variables that it is given.
 
 use std::ffi::OsString;
 use std::fs;
@@ -25,7 +25,7 @@ use crate::run::not_started;
 pub(crate) struct Exchange(PathBuf);
 
 impl Exchange {
-    /// Makes the directory, which nobody has made before: a container that is started again must not
+    /// Makes the directory, and fails if it is there already: a container that is started again must not
     /// start a second broker.
     pub(crate) fn create(path: PathBuf) -> Result<Self, RunFailure> {
         match fs::DirBuilder::new().mode(0o700).create(&path) {
@@ -151,7 +151,7 @@ fn write(path: &Path, content: &impl Serialize) -> io::Result<()> {
     file.write_all(&serde_json::to_vec(content)?)
 }
 
-/// A program that could not be executed: mostly an image that is not what was meant.
+/// The failure of a run whose program could not be executed: mostly the image is not the one that was meant.
 fn refused(program: &Path, error: &io::Error) -> RunFailure {
     let path = program.display();
     let what = match Errno::from_io_error(error) {

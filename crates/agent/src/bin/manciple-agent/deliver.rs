@@ -1,4 +1,4 @@
-//! Leaves the report where the controller finds it.
+//! Delivers the report: writes it where the controller finds it.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -18,7 +18,7 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use crate::say;
 use crate::settle::{Ending, printed, settle};
 
-/// Leaves a report. Its lines in the log come before the message that speaks of them.
+/// Delivers the report of a run. Its lines in the log come before the message that refers to them.
 pub(crate) fn deliver(order: &Order, report: Report) -> ExitCode {
     let did_its_work = report.answer.failure().is_none();
     let left = seal(order, report).map_err(|error| error.to_string()).and_then(|sealed| {
@@ -32,7 +32,7 @@ pub(crate) fn deliver(order: &Order, report: Report) -> ExitCode {
     }
 }
 
-/// Leaves what was printed, and the files as they are now: all that there are, and of the others why not.
+/// Delivers what was printed, and the files as they are now, or why one is not there.
 pub(crate) fn gathered(
     gathering: &Gathering,
     printed: Option<&Content>,
@@ -47,7 +47,7 @@ pub(crate) fn gathered(
     left.map_or_else(|why| cannot_be_left(&why), |()| ExitCode::SUCCESS)
 }
 
-/// Says that there is no report, in the open.
+/// Writes a message, not sealed, that there is no report.
 pub(crate) fn broken(why: &str) -> ExitCode {
     say(why);
     if let Err(error) = write(Path::new(MESSAGE_FILE), &Message::Broken(why.to_owned())) {
@@ -71,7 +71,7 @@ fn seal(order: &Order, report: Report) -> Result<Sealed, Error> {
     Report::failed(order, failure).seal(&order.key)
 }
 
-/// Leaves what is sealed in the file of the message, of which `limit` bytes are taken.
+/// Writes a sealed report into the file of the termination message, of which `limit` bytes are taken.
 fn leave(sealed: &Sealed, file: &Path, limit: usize, ending: Ending) -> io::Result<()> {
     let message = Message::within(sealed, limit);
     if let Message::Logged(_) = &message {
@@ -81,7 +81,7 @@ fn leave(sealed: &Sealed, file: &Path, limit: usize, ending: Ending) -> io::Resu
     write(file, &message)
 }
 
-/// Writes the lines of a report to our stdout.
+/// Writes the lines of a report to the agent's stdout.
 fn log(sealed: &Sealed, ending: Ending) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     if ending.shared {
@@ -99,7 +99,7 @@ fn log(sealed: &Sealed, ending: Ending) -> io::Result<()> {
     stdout.flush()
 }
 
-/// Into a file that is there: the kubelet makes it, and reads no other.
+/// Writes a message into the existing file: the kubelet makes it, and reads no other.
 fn write(path: &Path, message: &Message) -> io::Result<()> {
     let failed =
         |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));

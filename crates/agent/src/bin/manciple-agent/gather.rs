@@ -1,5 +1,5 @@
-//! Beside the containers whose files are gathered: waits until they have ended, and brings home what they
-//! left.
+//! The agent in a container of its own, beside those whose files it gathers: it waits until they have ended, and
+//! delivers their files.
 
 use std::fs;
 use std::io;
@@ -15,21 +15,21 @@ use crate::signals::{Caught, wait};
 use crate::told::told;
 use crate::{deliver, hide_memory, say};
 
-/// The file that tells of the end is a link that the kubelet replaces, so it is looked for by its path: so
-/// often at first,
+/// The first pause between looks for the file that tells of the end. It is a link that the kubelet replaces, so it is
+/// looked for by its path.
 const LOOK: Duration = Duration::from_millis(100);
-/// later once in this part of the time that was waited,
+/// The part of the time waited so far that is the later pause.
 const PART: u32 = 100;
-/// and in the end so often. Each look wakes a processor that may have nothing else to do.
+/// The longest pause. Each look wakes a processor that may have nothing else to do.
 const LAST_LOOK: Duration = Duration::from_secs(1);
 
 /// Waits for a signal, which the kubelet sends when the other containers have ended, or for a file that is
-/// not empty; leaves the files.
+/// not empty; then delivers the files.
 ///
-/// A kubelet begins a native sidecar again when it has ended. `once` is a file that is made when all is left by whoever was
-/// told by the other that the containers have ended: if it is there at the beginning, that stays as it is, and nothing ends
-/// again before it has to. At a signal it is not made: a pod whose node begins anew runs a second time, and what it leaves
-/// then counts.
+/// A kubelet starts a native sidecar again when it has ended. The file `once` is made after the delivery if the file
+/// `until` said that the containers have ended: if `once` is there at the start, nothing is delivered again, and the
+/// agent waits to be ended. After a signal it is not made: a pod whose node restarts runs a second time, and what it
+/// leaves then counts.
 pub(crate) fn gather(once: Option<&Path>, until: Option<&Path>) -> ExitCode {
     hide_memory();
     let end = Caught::end();

@@ -1,4 +1,4 @@
-//! What is given beside the order: read, and gone before the broker starts.
+//! Reads the confidential files that are given beside the order, and removes them before the broker starts.
 
 use std::path::Path;
 use std::{fs, io};
@@ -12,20 +12,20 @@ use serde_json::{Value, json};
 
 use crate::run::not_started;
 
-/// More than a Secret holds.
+/// How many bytes of a file are read: more than a Secret holds.
 const MAX_FILE_BYTES: usize = 2 * 1024 * 1024;
 
-/// The whole request.
+/// The whole request of a run, with its confidential part.
 #[derive(Default)]
 pub(crate) struct Given {
-    /// `None` for the catalog.
+    /// The work; `None` for the catalog.
     pub(crate) work: Option<Work>,
     pub(crate) state: Option<Value>,
     removes: Option<Value>,
 }
 
 impl Given {
-    /// Reads what the order names, and removes what was copied to `directory`.
+    /// Reads the files that the order names, and removes those that were copied to `directory`.
     pub(crate) fn take(order: &Order, directory: &Path) -> Result<Self, RunFailure> {
         let mounted = order.given_dir.as_deref();
         let from = mounted.unwrap_or(directory);
@@ -50,7 +50,7 @@ impl Given {
         Ok(given)
     }
 
-    /// What the broker's log must not show.
+    /// The secrets that the broker's log must not show.
     pub(crate) fn secrets(&self) -> Secrets {
         contract::secrets::of_given(self.work.as_ref(), self.state.as_ref(), self.removes.as_ref())
     }
@@ -79,7 +79,7 @@ fn read(path: &Path) -> Result<Value, RunFailure> {
     })
 }
 
-/// Everything in it; the directory itself if the one that it is in lets us.
+/// Removes everything in a directory, and the directory itself if its parent permits that.
 fn remove(directory: &Path) -> io::Result<()> {
     let entries = match fs::read_dir(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),

@@ -1,6 +1,6 @@
-//! Puts the agent where the broker's container can start it, and beside it what is given.
+//! Installs the agent where the broker's container can start it, and copies the given files beside it.
 //!
-//! The next container may run as another user, so everybody may read what is given, and remove it. The
+//! The next container may run as another user, so everybody may read the given files, and remove them. The
 //! volume is the pod's own; nobody else has it mounted.
 
 use std::ffi::OsStr;
@@ -11,7 +11,8 @@ use std::path::Path;
 
 use agent::{AGENT_FILE, GIVEN_DIRECTORY, GIVEN_VARIABLE};
 
-/// Under another name first, so that a second start of the init container replaces it as a whole.
+/// The name of the agent's file while it is written, so that a second start of the init container replaces it as a
+/// whole.
 const UNFINISHED: &str = ".agent.new";
 
 pub(crate) fn install(directory: &Path) -> Result<(), String> {
@@ -32,7 +33,7 @@ fn copy_agent(directory: &Path, agent: &Path) -> io::Result<()> {
     fs::rename(&unfinished, agent)
 }
 
-/// The keys of a mounted Secret are links into a hidden directory.
+/// Copies the given files. The keys of a mounted Secret are links into a hidden directory.
 fn copy_given(given: &OsStr, to: &Path) -> io::Result<()> {
     let entries = match fs::read_dir(given) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),

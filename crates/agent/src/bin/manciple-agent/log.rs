@@ -1,4 +1,4 @@
-//! What the broker prints on stderr: into the pod's log, redacted, and no more of it than the limit.
+//! The broker's log: what it prints on stderr goes into the pod's log, redacted, up to a limit.
 //!
 //! ```text
 //! stderr ──▶ head (half the limit) ──whole lines, as they come──▶ the pod's log
@@ -20,32 +20,32 @@ use engine::redact::{Cut, Redactor};
 
 use crate::settle::printed;
 
-/// Longer lines are written in pieces. In the worst case each byte becomes three, and container
+/// The length from which a line is written in pieces. In the worst case each byte becomes three, and container
 /// runtimes break lines at 16 KiB.
 const MAX_LINE: usize = 4 * 1024;
 
-/// What is written as one line at most, in bytes.
+/// The most that is written as one line, in bytes.
 const MAX_SHOWN_LINE: usize = 8 * 1024;
 /// The most that the pod's log grows by for the beginning, in bytes, and again for the end. With a
 /// report it stays under the 10 MiB at which a kubelet begins another file.
 const MAX_SHOWN_HALF: usize = 1024 * 1024;
-/// What a container runtime writes beside each line.
+/// How many bytes a container runtime writes beside each line.
 const LINE_COST: usize = 64;
 
 /// A log while the broker runs.
 pub(crate) struct Log {
     half: usize,
     head: Vec<u8>,
-    /// How much of the head was written.
+    /// How many bytes of the head were shown.
     shown: usize,
     tail: VecDeque<u8>,
-    /// Everything that was printed.
+    /// How many bytes were printed.
     printed: u64,
-    /// Knows what the broker was given. `None`: nothing is shown before the end.
+    /// The redactor of what the broker was given. `None`: nothing is shown before the end.
     live: Option<Redactor>,
     /// Whether what was shown last ends in the middle of a line.
     within_line: bool,
-    /// What the pod's log may still grow by before the end, in bytes; `None` once a line had no room.
+    /// How many bytes the pod's log may still grow by before the end; `None` once a line had no room.
     room: Option<usize>,
 }
 
@@ -64,7 +64,7 @@ impl Log {
         }
     }
 
-    /// Adds what was printed.
+    /// Adds bytes that were printed.
     pub(crate) fn write(&mut self, bytes: &[u8]) {
         self.printed += bytes.len() as u64;
         let begun = bytes.len().min(self.half - self.head.len());
@@ -80,7 +80,7 @@ impl Log {
         }
     }
 
-    /// Shows the rest, now that everything secret is known, and gives the whole as it is kept.
+    /// Shows the rest, now that everything secret is known, and returns the whole log as it is kept.
     pub(crate) fn end(mut self, redactor: &Redactor) -> String {
         let tail: Vec<u8> = self.tail.drain(..).collect();
         let kept = (self.head.len() + tail.len()) as u64;
@@ -105,7 +105,7 @@ impl Log {
         format!("{head}\n{note}\n{end}")
     }
 
-    /// Shows what of the head is whole lines, or too long to wait for the end of its line, as long as
+    /// Shows the whole lines of the head, and a line that is too long to wait for its end, as long as
     /// there is room.
     fn show_lines(&mut self, redactor: &Redactor) {
         while self.room.is_some() {
@@ -127,7 +127,7 @@ impl Log {
         }
     }
 
-    /// What is not shown yet up to here, redacted.
+    /// The part of the head up to `end` that is not shown yet, redacted.
     fn piece(&self, end: usize, redactor: &Redactor) -> String {
         let ends_line = self.head.get(end).is_none_or(|&byte| byte == b'\n');
         let cut = match (self.within_line, ends_line) {
@@ -150,7 +150,7 @@ impl Log {
         self.room.is_some()
     }
 
-    /// Writes what was not shown so far: all of it, or as many of its last lines as there is room for.
+    /// Writes the texts that were not shown so far: all of them, or as many of their last lines as there is room for.
     fn show_end(&self, texts: &[&str]) {
         let room = self.room.unwrap_or(0) + MAX_SHOWN_HALF;
         let (mut shown, mut taken, mut is_cut) = (VecDeque::new(), 0, false);
@@ -171,7 +171,7 @@ impl Log {
     }
 }
 
-/// A line as it is written: a long one in several pieces.
+/// The pieces of a line as it is written: a long one has several.
 fn pieces(line: &str) -> impl Iterator<Item = &str> {
     let mut rest = Some(line);
     std::iter::from_fn(move || {
@@ -182,19 +182,19 @@ fn pieces(line: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// What a line takes of the room, in bytes.
+/// How many bytes of the room a line takes.
 fn cost(line: &str) -> usize {
     escape(line).len() + LINE_COST
 }
 
-/// Writes what is redacted. A log that nobody takes keeps no run from its end.
+/// Writes a redacted line. If the log cannot be written, the run ends all the same.
 fn write_line(line: &str) {
     let line = escape(line);
     printed(line.len() + 1);
     let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
 }
 
-/// Where a piece can end: between characters.
+/// The place where a piece can end: between characters.
 fn boundary(piece: &[u8]) -> usize {
     let continued = piece.iter().rev().take(3).take_while(|&&byte| byte & 0xc0 == 0x80).count();
     let last = piece.len() - continued - 1;

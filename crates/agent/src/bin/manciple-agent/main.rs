@@ -81,12 +81,12 @@ fn usage() -> ExitCode {
     ExitCode::from(2)
 }
 
-/// What is given and made is in our memory: nothing that runs as the same user looks into it.
+/// Hides this process's memory from others of the same user: what is given and made is in it.
 fn hide_memory() {
     let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
 }
 
-/// To the pod's log.
+/// Writes a line to the pod's log.
 fn say(what: &str) {
     let _ = std::io::stderr().write_all(format!("manciple: {what}\n").as_bytes());
 }

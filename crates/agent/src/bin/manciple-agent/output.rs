@@ -1,4 +1,4 @@
-//! What a broker prints, and the waiting for it.
+//! Reads what a broker prints, and waits for it.
 
 use std::io::{self, Read};
 use std::mem;
@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use crate::log::Log;
 use crate::signals::{Signals, timespec};
 
-/// Half of what a pipe holds.
+/// The size of a read, in bytes: half of what a pipe holds.
 const CHUNK: usize = 32 * 1024;
 
 /// The pipes of a broker, and what came through them.
@@ -39,7 +39,7 @@ impl Output {
         }
     }
 
-    /// Waits for output, a signal, or a time, and reads what there is.
+    /// Waits for output, a signal, or the time `until`, and reads what there is.
     pub(crate) fn read(&mut self, signals: &Signals, until: Instant) -> io::Result<()> {
         let (stdout, stderr) = self.wait(signals, until)?;
         if stdout && let Some(read) = read_some(&mut self.stdout, &mut self.chunk) {
@@ -53,7 +53,7 @@ impl Output {
         Ok(())
     }
 
-    /// Whether somebody may still print.
+    /// Whether a pipe is open, so that somebody may still print.
     pub(crate) fn is_open(&self) -> bool {
         self.stdout.is_some() || self.stderr.is_some()
     }
@@ -66,7 +66,7 @@ impl Output {
         (mem::take(&mut self.kept), self.log)
     }
 
-    /// Which of stdout and stderr can be read.
+    /// Waits, and says which of stdout and stderr can be read.
     fn wait(&self, signals: &Signals, until: Instant) -> io::Result<(bool, bool)> {
         // A pipe that is closed is replaced by what is waited for anyway; nothing is read from it.
         let [end, child] = signals.fds();

@@ -1,7 +1,7 @@
 //! Reads the files that containers have left.
 //!
-//! Whoever wrote them may have put anything in their place. Beside them, the agent is in a container of its
-//! own and reads what is in their directory, and nothing else: a link out of it is not followed.
+//! A container may have put anything in the place of a file. Where the agent is in a container of its own, it
+//! reads only what is in their directory: a link out of it is not followed.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -12,14 +12,14 @@ use agent::{Content, Gathered, Gathering, Outputs};
 use rustix::fs::{Mode, OFlags, ResolveFlags, open, openat, openat2};
 use rustix::io::Errno;
 
-/// Opening a pipe or a device waits for nobody.
+/// The flags with which a file is opened: opening a pipe or a device does not wait.
 const FILE: OFlags =
     OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
 const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
-/// The kernel gives up where something is renamed meanwhile.
+/// How many times a file is opened anew because the kernel gave up when something was renamed meanwhile.
 const TRIES: usize = 10;
 
-/// What is there of each file, now, and what was `printed`.
+/// Gathers the content of each file, as it is now, and what was `printed`.
 pub(crate) fn gather(gathering: &Gathering, printed: Option<&Content>) -> Gathered {
     let limit = gathering.file_limit;
     let found = gathering.outputs.iter().flat_map(|(container, outputs)| {
@@ -33,7 +33,7 @@ pub(crate) fn gather(gathering: &Gathering, printed: Option<&Content>) -> Gather
     Gathered::of(&gathering.run, found)
 }
 
-/// Each is read when it is asked for.
+/// The files of a container, each of which is read when it is asked for.
 fn of<'a>(
     outputs: &Outputs,
     names: impl Iterator<Item = &'a str>,
@@ -87,7 +87,7 @@ fn read(file: File, limit: usize) -> io::Result<Content> {
     })
 }
 
-/// Opens what is in the directory, following links that stay in it.
+/// Opens a file in the directory, following links that stay in it.
 fn open_beneath(directory: BorrowedFd<'_>, name: &Path) -> Result<OwnedFd, Errno> {
     let within = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
     for _ in 0..TRIES {
@@ -101,7 +101,7 @@ fn open_beneath(directory: BorrowedFd<'_>, name: &Path) -> Result<OwnedFd, Errno
     Err(Errno::AGAIN)
 }
 
-/// The same of a name that no link is in.
+/// Does as [`open_beneath`] for a name without links.
 fn open_without_links(directory: BorrowedFd<'_>, name: &Path) -> Result<OwnedFd, Errno> {
     let open = |within: BorrowedFd<'_>, name: &Path, flags: OFlags| {
         openat(within, name, flags | OFlags::NOFOLLOW, Mode::empty())

@@ -1,8 +1,8 @@
-//! What a wrapped command prints on stdout, where that is taken.
+//! Takes what a wrapped command prints on stdout, if the gathering asks for it.
 //!
-//! What may be one object of JSON is kept, and comes home sealed; it is not in the log, which more people read.
-//! Anything else is kept nowhere, so that it is printed, for those who look for what went wrong: at once what
-//! begins otherwise or is too large, and at the end what was none.
+//! Text that may be one JSON object is kept, and delivered sealed; it is not in the log, which more people read.
+//! Anything else is printed to the log, for those who look for what went wrong: at once if it
+//! begins otherwise or is too large, and at the end if it was no object.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -17,22 +17,23 @@ use crate::settle;
 use crate::signals;
 
 const CHUNK: usize = 32 * 1024;
-/// Outside of a container, what has left may hold the pipe open for ever.
+/// How long the pipe is read after the command's end: outside of a container, a process that has left its group may
+/// hold it open for ever.
 const DRAIN: Duration = Duration::from_millis(500);
 
-/// What a command has printed so far.
+/// The stdout of a command so far.
 pub(crate) struct Printed {
     from: Option<ChildStdout>,
-    /// The most that is kept.
+    /// The most that is kept, in bytes.
     limit: usize,
     kept: Vec<u8>,
     bytes: u64,
-    /// It is no output: it goes on to our own stdout.
+    /// Whether it is no JSON object, so that it is passed on to the agent's own stdout.
     passes: bool,
 }
 
 impl Printed {
-    /// If it is to be taken.
+    /// Takes the stdout, if the gathering asks for it.
     pub(crate) fn taken(gathering: &Gathering) -> Option<Self> {
         let is_taken = gathering.outputs.values().any(|outputs| outputs.stdout.is_some());
         is_taken.then(|| Self {
@@ -51,7 +52,7 @@ impl Printed {
         Ok(())
     }
 
-    /// To wait for more; nothing when all of it was read.
+    /// The pipe to wait for; `None` when all of it was read.
     pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.from.as_ref().map(AsFd::as_fd)
     }
@@ -85,7 +86,7 @@ impl Printed {
         }
     }
 
-    /// What there is when the command has ended, and nobody is left who prints.
+    /// The content, when the command has ended and no process is left that prints.
     pub(crate) fn end(mut self) -> Content {
         let until = Instant::now() + DRAIN;
         self.read();
@@ -110,13 +111,13 @@ impl Printed {
     }
 }
 
-/// Whether it begins as an object does, or with nothing but space so far.
+/// Whether a text begins as a JSON object does, or has nothing but space so far.
 fn may_be_object(text: &[u8]) -> bool {
     let first = text.iter().find(|byte| !byte.is_ascii_whitespace());
     first.is_none_or(|byte| *byte == b'{')
 }
 
-/// To our own stdout. Nobody may read it any more, and the command has ended well all the same.
+/// Writes to the agent's own stdout. If nobody reads it any more, that is no failure of the command.
 fn pass(text: &[u8]) {
     settle::printed(text.len());
     let mut stdout = io::stdout().lock();

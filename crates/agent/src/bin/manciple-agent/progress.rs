@@ -1,4 +1,4 @@
-//! How far the broker is, as it says in a file: each change a sealed line in the log.
+//! Reports the broker's progress, as it says it in a file: each change as a sealed line in the log.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -11,8 +11,8 @@ use engine::redact::Redactor;
 /// The most that is read of the file, in bytes.
 const MAX_FILE_BYTES: usize = 16 * 1024;
 const POLL: Duration = Duration::from_millis(200);
-/// A line is not written sooner than after this part of the time that the run has taken: ten for each
-/// second at first, about a thousand in a day.
+/// The part of the run's time so far that has to pass between two lines: this allows ten lines a
+/// second at first, and about a thousand in a day.
 const PART: u32 = 100;
 
 pub(crate) struct Progress<'o> {
@@ -26,18 +26,18 @@ pub(crate) struct Progress<'o> {
 }
 
 impl<'o> Progress<'o> {
-    /// Redacted by what the broker was given.
+    /// Watches a progress file, which is redacted by what the broker was given.
     pub(crate) fn watch(order: &'o Order, file: PathBuf, redactor: Redactor) -> Self {
         let now = Instant::now();
         Self { order, file, redactor, began: now, looked: now, modified: None, said: None }
     }
 
-    /// When to look next.
+    /// The time of the next look.
     pub(crate) fn next(&self) -> Instant {
         self.looked + POLL.max(self.began.elapsed() / PART)
     }
 
-    /// Looks, if it is time.
+    /// Looks at the file, if it is time.
     pub(crate) fn look(&mut self) {
         if Instant::now() < self.next() {
             return;

@@ -26,14 +26,14 @@ use crate::told::told;
 use crate::watch::{Watched, watch};
 use crate::{beside, deliver, hide_memory};
 
-/// How much of a log is looked at for a report, in bytes.
+/// How many bytes of a log are considered for a report.
 const REPORT_LOG_BYTES: usize = 8 * 1024;
 /// How many notes go into a report.
 const MAX_NOTES: usize = 10;
 /// The token of the pod's account, where pods have one.
 const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
 
-/// Runs the broker and leaves its report.
+/// Runs the broker and delivers its report.
 pub(crate) fn run() -> ExitCode {
     hide_memory();
     // Outside of a container orphans would go to somebody else.
@@ -49,12 +49,12 @@ pub(crate) fn run() -> ExitCode {
     deliver::deliver(&order, report.unwrap_or_else(|failure| Report::failed(&order, failure)))
 }
 
-/// Not started for a reason that stays.
+/// The failure of a run that was not started, for a reason that stays.
 pub(crate) fn not_started(why: impl Into<String>) -> RunFailure {
     RunFailure::new(Reason::NotStarted, Failure::failed(why))
 }
 
-/// Where the agent was installed.
+/// The directory in which the agent was installed.
 fn directory() -> Result<PathBuf, String> {
     let agent = std::env::current_exe();
     let agent = agent.map_err(|error| format!("where the agent is cannot be seen: {error}"))?;
@@ -97,7 +97,7 @@ fn ran(order: &Order, directory: &Path, signals: &mut Signals) -> Result<Report,
     Ok(Report { run: order.run.clone(), answer, log, notes })
 }
 
-/// What shows the log as it comes; none for a run that can make secrets, which its broker may print
+/// The redactor for showing the log as it comes; none for a run that can make secrets, which its broker may print
 /// before they are known.
 fn live(order: &Order, secrets: &Secrets) -> Option<Redactor> {
     let makes_secrets = order.action == Some(Action::Bind) || order.can(Capability::State);

@@ -1,6 +1,6 @@
-//! Lets the runtime take what was printed.
+//! Waits until the container runtime has taken what was printed.
 //!
-//! A runtime that hears of a container's end closes its pipes, read or not: containerd 1.6 loses what is in
+//! A runtime that learns of a container's end closes its pipes, read or not: containerd 1.6 loses what is in
 //! them, 64 KiB of the log, and with it a report that is there.
 
 use std::io;
@@ -11,28 +11,30 @@ use std::time::{Duration, Instant};
 
 use rustix::io::ioctl_fionread;
 
-/// So little is taken before anybody hears of the end, in bytes.
+/// How many bytes are surely taken before the runtime learns of the end.
 const LITTLE: usize = 16 * 1024;
-/// A runtime that takes nothing for so long takes nothing any more.
+/// How long a runtime may take nothing before the agent waits no longer.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// With what is on its way it leaves something of a second, which a pod may have from SIGTERM to SIGKILL.
+/// The same patience when the pod is being ended: with [`ON_ITS_WAY`] it leaves something of the second that a pod may
+/// have from SIGTERM to SIGKILL.
 const HURRIED_PATIENCE: Duration = Duration::from_millis(250);
 const LOOK: Duration = Duration::from_millis(5);
-/// What has left our pipe is in one of the runtime's own for a moment, which cannot be seen.
+/// How long to wait for bytes that have left the agent's pipe: they are in one of the runtime's own for a moment, which
+/// cannot be seen.
 const ON_ITS_WAY: Duration = Duration::from_millis(300);
 
 static PRINTED: AtomicUsize = AtomicUsize::new(0);
 
-/// What is known of how a container ends.
+/// The circumstances of a container's end.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Ending {
-    /// Somebody else has printed where we print, nobody knows how much.
+    /// Whether another process has printed to the same pipe, nobody knows how much.
     pub(crate) shared: bool,
-    /// The pod is being ended: SIGKILL may come soon.
+    /// Whether the pod is being ended, so that SIGKILL may come soon.
     pub(crate) hurried: bool,
 }
 
-/// So many bytes were printed.
+/// Notes that as many bytes were printed.
 pub(crate) fn printed(bytes: usize) {
     PRINTED.fetch_add(bytes, Ordering::Relaxed);
 }

@@ -1,4 +1,4 @@
-//! Signals as something that can be waited for together with pipes: a handler writes a byte.
+//! Signals in a form that can be waited for together with pipes: a handler writes a byte.
 
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -10,9 +10,9 @@ use rustix::io::Errno;
 use rustix::process::Signal;
 use signal_hook::low_level::pipe;
 
-/// What may be meant to end a container: the kubelet has its runtime send the `STOPSIGNAL` of the image, and the agent runs in
-/// other people's. SIGTERM where an image says nothing; nginx has SIGQUIT, httpd SIGWINCH, haproxy SIGUSR1, systemd the last,
-/// SIGRTMIN+3 as glibc counts.
+/// The signals that may be meant to end a container: the kubelet has its runtime send the `STOPSIGNAL` of the image,
+/// and the agent runs in other people's images. It is SIGTERM where an image says nothing; nginx has SIGQUIT, httpd
+/// SIGWINCH, haproxy SIGUSR1, systemd the last, SIGRTMIN+3 as glibc counts.
 const ENDS: [i32; 9] = [
     Signal::TERM.as_raw(),
     Signal::INT.as_raw(),
@@ -25,7 +25,7 @@ const ENDS: [i32; 9] = [
     37,
 ];
 
-/// Signals that are caught from when this is made. The first process of a container is sent no signal that it
+/// Signals that are caught from the time when this is made. The first process of a container is sent no signal that it
 /// does not catch.
 pub(crate) struct Caught {
     stream: UnixStream,
@@ -36,7 +36,7 @@ impl Caught {
         Self::any(&[signal.as_raw()])
     }
 
-    /// Whatever may be meant to end us.
+    /// Catches the signals that may be meant to end the agent.
     pub(crate) fn end() -> io::Result<Self> {
         Self::any(&ENDS)
     }
@@ -50,7 +50,7 @@ impl Caught {
         Ok(Self { stream })
     }
 
-    /// Whether it has come since this was asked.
+    /// Whether one of the signals has come since the last call.
     pub(crate) fn came(&mut self) -> bool {
         let mut bytes = [0; 64];
         let mut came = false;
@@ -67,8 +67,8 @@ impl AsFd for Caught {
     }
 }
 
-/// Waits until there is something to read of one of them, a signal or what is printed, and for `at_most` so long;
-/// it may be over sooner. Says whether there is.
+/// Waits until one of the sources can be read, a signal or a pipe, for `at_most` that long;
+/// it may return sooner. Returns whether one can be read.
 pub(crate) fn wait<'s>(
     read: impl IntoIterator<Item = BorrowedFd<'s>>,
     at_most: Option<Duration>,
@@ -81,7 +81,7 @@ pub(crate) fn wait<'s>(
     }
 }
 
-/// Rounded up to a millisecond, so that the time has come when this is over.
+/// A duration as a `Timespec`, rounded up to a millisecond, so that the time has come when the wait is over.
 pub(crate) fn timespec(duration: Duration) -> Timespec {
     let duration = duration + Duration::from_millis(1);
     Timespec {
@@ -90,7 +90,7 @@ pub(crate) fn timespec(duration: Duration) -> Timespec {
     }
 }
 
-/// What a run waits for.
+/// The signals that a run waits for.
 pub(crate) struct Signals {
     end: Caught,
     child: Caught,
@@ -101,17 +101,17 @@ impl Signals {
         Ok(Self { end: Caught::end()?, child: Caught::catch(Signal::CHILD)? })
     }
 
-    /// Whether somebody has asked for the end since this was asked.
+    /// Whether somebody has asked for the end since the last call.
     pub(crate) fn end(&mut self) -> bool {
         self.end.came()
     }
 
-    /// Whether a child has ended since this was asked.
+    /// Whether a child has ended since the last call.
     pub(crate) fn child(&mut self) -> bool {
         self.child.came()
     }
 
-    /// Forgets what came: it would be waited for in vain otherwise.
+    /// Forgets the signals that came, which would end every further wait at once.
     pub(crate) fn pass_over(&mut self) {
         self.end();
         self.child();

@@ -1,8 +1,8 @@
-//! What the agent is told, in a variable of its container.
+//! Reads what the agent is told in a variable of its container.
 
 use serde::de::DeserializeOwned;
 
-/// Reads a variable: `what` is what it holds, for people. Why it cannot be read does not repeat it.
+/// Reads a variable; `what` names its content for people. The error does not repeat the content.
 pub(crate) fn told<T: DeserializeOwned>(variable: &str, what: &str) -> Result<T, String> {
     let json = std::env::var(variable);
     let json = json.map_err(|_| format!("{variable} is not set, or not UTF-8"))?;

@@ -1,4 +1,4 @@
-//! Watches a broker to its end, and to that of everything it leaves.
+//! Watches a broker until it has ended, and everything that it leaves.
 
 use std::io;
 use std::process::Child;
@@ -15,20 +15,20 @@ use crate::output::Output;
 use crate::progress::Progress;
 use crate::signals::Signals;
 
-/// How long the pipes are read when nothing is left: outside of a container, what has left the group may hold them open
-/// for ever.
+/// How long the pipes are read when no process is left: outside of a container, one that has left the group may hold
+/// them open for ever.
 const DRAIN: Duration = Duration::from_millis(500);
-/// How often what is left is looked for: not all of it are children of ours.
+/// How often the agent looks for processes that are left: not all of them are its children.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// How it went.
+/// The end of a broker, and what it printed.
 pub(crate) struct Watched {
     pub(crate) exit: Exit,
     pub(crate) stdout: Vec<u8>,
     pub(crate) log: Log,
 }
 
-/// Watches until the broker has ended, by itself or by us, and nothing is left of it.
+/// Watches until the broker has ended, by itself or by the agent, and nothing is left of it.
 pub(crate) fn watch(
     broker: &mut Child,
     order: &Order,
@@ -89,7 +89,7 @@ pub(crate) fn watch(
     Ok(Watched { exit, stdout, log })
 }
 
-/// Why a broker that goes on is to be ended now, if it is. Of several reasons the first of these is told.
+/// The reason to end a broker that goes on now, if there is one. Of several the first one counts.
 fn why_end(order: &Order, is_asked: bool, is_too_much: bool, is_late: bool) -> Option<Exit> {
     if is_asked {
         return Some(Exit::Halted);
@@ -100,7 +100,7 @@ fn why_end(order: &Order, is_asked: bool, is_too_much: bool, is_late: bool) -> O
     is_late.then_some(Exit::TimedOut(order.timeout.as_secs()))
 }
 
-/// Ends what the broker has left: of its group, and in a container whatever there is.
+/// Ends the processes that the broker has left: those of its group, and in a container all that there are.
 fn end_leftovers(
     broker: Pid,
     grace: Instant,

@@ -1,5 +1,5 @@
-//! Around a container's command, as the first process: runs it as if nobody stood between, and brings home
-//! what it left.
+//! The agent around a container's command, as the first process: it runs the command as if there were no agent, and
+//! delivers the files that it left.
 //!
 //! ```text
 //! start ─▶ signals to it, orphans reaped ─▶ it has ended ─▶ what it left is ended ─▶ files, sealed ─▶ its status
@@ -27,7 +27,7 @@ use crate::signals::{self, Caught};
 use crate::told::told;
 use crate::{deliver, hide_memory, say};
 
-/// What is said to the first process of a container, and is meant for the command.
+/// The signals that are sent to the first process of a container, and are meant for the command.
 const FORWARDED: [Signal; 9] = [
     Signal::TERM,
     Signal::INT,
@@ -39,18 +39,19 @@ const FORWARDED: [Signal; 9] = [
     Signal::POWER,
     Signal::CONT,
 ];
-/// Ours, and not the command's: what we are told, and what told the loader where to put us.
+/// The variables that are the agent's and not the command's: what it is told, and what tells the loader where to put
+/// it.
 const OURS: [&str; 2] = [GATHERING_VARIABLE, TARGET_VARIABLE];
 
-/// As shells have it.
+/// The exit status for a command that is not found, as in shells.
 const NOT_FOUND: u8 = 127;
 const NOT_EXECUTED: u8 = 126;
 const SIGNALLED: i32 = 128;
 
-/// How often it is looked whether what was killed is gone.
+/// How often the agent looks whether killed processes are gone.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// Runs the command and leaves its files; ends as it has ended, whatever becomes of them.
+/// Runs the command and delivers its files; exits as the command did, even if they could not be delivered.
 pub(crate) fn wrap(program: &OsString, arguments: &[OsString]) -> ExitCode {
     // Outside of a container orphans would go to somebody else.
     let _ = set_child_subreaper(Some(getpid()));
@@ -122,7 +123,7 @@ fn run(
     }
 }
 
-/// Reaps what has ended, whoever's it was; the status of the command, if it is among it.
+/// Reaps all processes that have ended; returns the status of the command, if it is among them.
 fn reap(command: Pid) -> io::Result<Option<WaitStatus>> {
     let mut status = None;
     loop {
@@ -141,8 +142,8 @@ fn as_shells_say(status: WaitStatus) -> u8 {
     status.and_then(|status| u8::try_from(status).ok()).unwrap_or(u8::MAX)
 }
 
-/// Ends what the command has left, as the kernel does when the first process of a container ends: what still
-/// prints would do so between the lines of the report.
+/// Ends the processes that the command has left, as the kernel does when the first process of a container ends:
+/// otherwise they could print between the lines of the report.
 fn end_leftovers() {
     let Some(leftovers) = Leftovers::of_container() else { return };
     leftovers.kill();

@@ -1,4 +1,4 @@
-//! The cases: what every runner promises.
+//! The cases of the runner's contract suite: what every runner promises.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "test code")]
 
 use std::sync::Arc;
@@ -263,7 +263,7 @@ pub async fn runs_are_apart(harness: &dyn Harness) {
     runner.release(&sleeps.name).await.unwrap();
 }
 
-/// The catalog comes without what is meant for us.
+/// The catalog comes without the key `jobs`, which is not meant for platforms.
 pub async fn the_offer_is_read(harness: &dyn Harness) {
     let offer = harness.runner().await.offer().await.unwrap();
     assert_eq!(offer.catalog, json!({"services": []}));
@@ -281,12 +281,12 @@ async fn started(
     (runner, run)
 }
 
-/// Another runner over the same runs: one of after a restart, where they survive it.
+/// Another runner over the same runs: as after a restart, if runs survive that.
 async fn another(harness: &dyn Harness, runner: &Arc<dyn Runner>) -> Arc<dyn Runner> {
     if harness.nature().survives { harness.runner().await } else { Arc::clone(runner) }
 }
 
-/// After a restart that it does not survive, a run does not go on, and is as if it never was once it is
+/// Asserts that a run does not go on after a restart that it does not survive, and is absent once it is
 /// released.
 async fn assert_over(harness: &dyn Harness, run: &Run) {
     let runner = harness.runner().await;

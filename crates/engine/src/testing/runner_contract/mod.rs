@@ -1,4 +1,4 @@
-//! What every [`Runner`] does, whatever it runs brokers on.
+//! The contract suite of runners: what every [`Runner`] does, whatever it runs brokers on.
 //!
 //! An adapter gives a [`Harness`]: how to make a runner over a state that outlives it, with a broker that
 //! does what [`BROKER`] does. [`runner_contract!`](crate::runner_contract) then makes a test of each
@@ -49,7 +49,7 @@ esac
 echo '{"dashboard_url": "https://dashboard.example"}'
 "#;
 
-/// What the broker is to do: the id of the plan.
+/// The behaviour of the broker, which is the id of the plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Behaviour {
     /// Prints an output with a `dashboard_url`.
@@ -85,15 +85,15 @@ impl Behaviour {
     }
 }
 
-/// What a kind of runner cannot do. The cases hold it to what is promised instead.
+/// The limits of a kind of runner. The cases check what it promises instead.
 #[derive(Debug, Clone, Copy)]
 pub struct Nature {
-    /// Runs outlive the process that started them. Others are absent or lost after a restart, and
+    /// Whether runs outlive the process that started them. Otherwise they are absent or lost after a restart, and
     /// nothing of them goes on.
     pub survives: bool,
-    /// Brokers are programs, which print and log. Others report a failure themselves and have no log.
+    /// Whether brokers are programs, which print and log. Otherwise they report a failure themselves and have no log.
     pub prints: bool,
-    /// What the broker is capable of.
+    /// The capabilities of the broker.
     pub capabilities: &'static [Capability],
 }
 
@@ -103,27 +103,27 @@ impl Default for Nature {
     }
 }
 
-/// What an adapter provides for its tests.
+/// The harness that an adapter provides for its tests.
 #[async_trait]
 pub trait Harness: Send + Sync {
-    /// A runner over the harness's state. Each call is a restart: the runners before it are not told.
-    /// A broker that does not end on SIGTERM is ended after a second or two.
+    /// Makes a runner over the harness's state. Each call is a restart, of which the runners before it are not told.
+    /// A broker that does not end on SIGTERM is killed after a second or two.
     async fn runner(&self) -> Arc<dyn Runner>;
 
-    /// What its runners cannot do.
+    /// The limits of its runners.
     fn nature(&self) -> Nature {
         Nature::default()
     }
 
-    /// How often a broker was started for this instance.
+    /// How many times a broker was started for this instance.
     async fn effects(&self, instance: &InstanceId) -> usize;
 
-    /// Ends whatever stands behind a run that goes on, so that it leaves no result. Asked only where
-    /// runs survive a restart; the end of the runner itself does it elsewhere.
+    /// Ends the processes of a running run, so that it leaves no result. Called only if runs survive a restart;
+    /// otherwise the end of the runner itself does it.
     async fn lose(&self, run: &RunName);
 }
 
-/// Provisions an instance of its own, called as the run is.
+/// A run that provisions an instance of its own, whose id is the run's name.
 pub fn run(behaviour: Behaviour, name: &str) -> Run {
     let (instance, service) = (InstanceId::new(name).unwrap(), ServiceId::new("service").unwrap());
     let work = Work {
@@ -176,7 +176,7 @@ pub async fn until(
     }
 }
 
-/// Waits for the end of a run, as long.
+/// Waits for the end of a run, for three minutes.
 pub async fn until_finished(runner: &dyn Runner, name: &RunName) -> Result<Output, RunFailure> {
     match until(runner, name, |state| !matches!(state, RunState::Running { .. })).await {
         RunState::Finished(result) => result,

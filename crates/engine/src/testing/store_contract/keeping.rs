@@ -1,4 +1,4 @@
-//! What is written is read, whole, at once and after a restart.
+//! Cases of keeping: what is written is read, whole, at once and after a restart.
 #![expect(clippy::unwrap_used, reason = "assertions of a test suite")]
 
 use std::sync::Arc;

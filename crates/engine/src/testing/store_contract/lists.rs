@@ -1,4 +1,4 @@
-//! Pages, filters and the lists that a start looks at.
+//! Cases of pages, filters and the lists that a start reads.
 #![expect(clippy::unwrap_used, reason = "assertions of a test suite")]
 
 use std::collections::btree_map::Entry;

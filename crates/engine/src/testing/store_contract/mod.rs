@@ -1,4 +1,4 @@
-//! What every [`Store`] must do, as named cases over the port alone.
+//! The contract suite of stores: what every [`Store`] must do, as named cases over the port alone.
 //!
 //! An adapter's test gives [`run`] a way to make new, empty [`Place`]s; every case gets one of its own
 //! and may open it again, as a restart would.
@@ -18,11 +18,11 @@ use crate::ports::Store;
 
 pub use samples::{Lists, sample, sample_binding};
 
-/// Where a store keeps its records.
+/// A place in which a store keeps its records.
 #[async_trait]
 pub trait Place: Send + Sync + 'static {
-    /// Opens the store of this place; empty the first time. Who calls it again has dropped the former
-    /// one, and finds all that it acknowledged.
+    /// Opens the store of this place; it is empty the first time. A caller that opens it again has dropped the former
+    /// store, and finds all that it acknowledged.
     async fn open(&self) -> Arc<dyn Store>;
 }
 

@@ -1,4 +1,4 @@
-//! Records to try a store with, and the usual ways of asking it.
+//! Sample records for the cases, and the usual calls of a store.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "assertions of a test suite")]
 
 use std::collections::BTreeMap;
@@ -172,7 +172,7 @@ pub(super) fn of_plan(mut record: Record, service: &str, plan: &str) -> Record {
     record
 }
 
-/// Pages of which each record can be read.
+/// Lists of which every record can be read.
 #[async_trait]
 pub trait Lists {
     /// A page of records.

@@ -1,4 +1,4 @@
-//! Compare-and-set: who was faster wins, and nobody is overwritten unseen.
+//! Cases of compare-and-set: the faster writer wins, and nothing is overwritten unseen.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "assertions of a test suite")]
 
 use std::collections::HashSet;

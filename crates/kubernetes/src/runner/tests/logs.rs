@@ -1,7 +1,7 @@
 //! A report that is in a log, before a simulated API server that may not have it.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -19,6 +19,7 @@ use super::super::stage::End;
 use super::super::{Agents, Followed, JobRunner, Keys, Mounts, Places, Shared, Source};
 use super::status::running;
 use super::{MADE, job, pod};
+use crate::Bonds;
 use crate::server_time::ServerTime;
 
 /// A clock that is set.
@@ -88,8 +89,7 @@ pub(super) async fn runs(client: &Client, clock: &Arc<Set>) -> Shared {
         mounts: Mounts::default(),
         agents: Agents::default(),
         places: Places::default(),
-        store: OnceLock::new(),
-        lead: OnceLock::new(),
+        bonds: Bonds::default(),
     }
 }
 

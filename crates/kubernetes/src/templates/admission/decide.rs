@@ -47,7 +47,7 @@ pub(super) fn judge(review: &Review, means: &AdmissionContext<'_>) -> Judged {
             review.kind, review.group
         )));
     };
-    // A write of the status changes neither spec nor annotations: the API server sees to it.
+    // A write of the status changes neither spec nor annotations: the API server ensures that.
     if !review.sub_resource.is_empty() {
         return Judged::Answered(Answer::as_it_is());
     }

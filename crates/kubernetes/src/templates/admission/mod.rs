@@ -82,7 +82,7 @@ pub struct Answers {
     pub admitted: u64,
     /// Refused for their content.
     pub refused: u64,
-    /// Refused because the API server could not be asked.
+    /// Refused because the API server did not answer.
     pub unanswered: u64,
 }
 

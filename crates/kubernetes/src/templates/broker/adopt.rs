@@ -230,7 +230,7 @@ impl Front {
         Ok(Some(BindingView { body, parameters: None }))
     }
 
-    /// Whether a binding of which nothing is recorded is noted in the claim of its instance.
+    /// Finds out whether a binding without a record is noted in the claim of its instance.
     async fn noted(&self, key: &Key) -> Result<Noted, Error> {
         let Some(binding) = key.binding() else { return Ok(Noted::No) };
         if self.is_recorded(key, Aim::Use).await? {

@@ -18,7 +18,7 @@ pub enum Ids {
 /// The annotation of a template that says the id of its service: a UUID.
 pub(super) const SERVICE_ID: &str = "template.manciple.dev/service-id";
 
-/// The name space of the ids that are made of names (RFC 9562, 5.5): made at random for this, and never to change.
+/// The name space of ids made from names (RFC 9562, 5.5): chosen at random for this, and never to change.
 const SPACE: Uuid = Uuid([
     0x5c, 0x9f, 0xc0, 0xe7, 0x28, 0x56, 0x44, 0x5f, 0x80, 0x0b, 0x4c, 0x25, 0x2e, 0x5a, 0x2c, 0xe6,
 ]);

@@ -55,7 +55,7 @@ use super::requester::{MAY_NOT_IMPERSONATE, Requester};
 use crate::calls::{CallError, call};
 use crate::server_time::ServerTime;
 
-/// The name under which the broker is served, as the original's: `/brokers/template.openshift.io/v2`.
+/// The name under which the broker is served, the same as OpenShift's: `/brokers/template.openshift.io/v2`.
 pub const NAME: &str = "template.openshift.io";
 
 /// The settings of the template broker.

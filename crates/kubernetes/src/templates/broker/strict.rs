@@ -22,10 +22,10 @@ use super::identity;
 /// Which status codes the broker answers with.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum StatusCodes {
-    /// Those of the specification.
+    /// The status codes of the specification.
     #[default]
     Specification,
-    /// Those of the original, which has neither PATCH nor GET of instances and bindings.
+    /// The status codes of the original, which has neither PATCH nor GET of instances and bindings.
     Original,
 }
 
@@ -43,7 +43,7 @@ pub(super) struct Strict<B> {
 /// The operation whose state is requested.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Asked {
-    /// An operation of the engine's.
+    /// An operation of the engine, by its id.
     Of(String),
     /// The removal of an existing instance that nobody has requested: it has not ended.
     Nothing,

@@ -1,5 +1,5 @@
-//! Where it begins and ends: all that needs `unsafe`, because there is no libc below, and the kernel speaks
-//! in pointers.
+//! The entry of the loader and its system calls: all that needs `unsafe`, because there is no libc below, and the
+//! kernel speaks in pointers.
 #![allow(unsafe_code, reason = "see above; each says why it holds")]
 
 use core::arch::asm;
@@ -11,13 +11,13 @@ use rustix::io::Errno;
 use crate::report::report;
 use crate::unpack::{Failure, unpack};
 
-/// What the kernel gave us, to be handed on: lists of strings that end with a null pointer.
+/// The arguments and variables that the kernel gave, to be handed on: lists of strings that end with a null pointer.
 struct Given {
     arguments: *const *const c_char,
     variables: *const *const c_char,
 }
 
-/// Becomes the program, or says why not.
+/// Unpacks and becomes the program, or returns why not.
 fn load(given: &Given) -> Failure {
     let Some(target) = variable(given, loader::TARGET_VARIABLE) else {
         return Failure { what: "MANCIPLE_AGENT does not say where the agent goes", errno: None };
@@ -47,7 +47,7 @@ fn variable<'a>(given: &'a Given, name: &str) -> Option<&'a CStr> {
     }
 }
 
-/// Returns only if it fails.
+/// Becomes the program; returns only if that fails.
 fn execute(program: &CStr, given: &Given) -> Errno {
     #[cfg(target_arch = "x86_64")]
     const EXECVE: usize = 59;
@@ -79,7 +79,7 @@ unsafe fn system_call(number: usize, [a, b, c]: [usize; 3]) -> isize {
     result
 }
 
-/// As a usual program, for tests and for whoever builds everything.
+/// The entry of a build with the standard library, for tests and for builds of the whole workspace.
 #[cfg(not(bare))]
 pub(crate) fn hosted() -> ! {
     use std::ffi::CString;
@@ -106,7 +106,7 @@ fn stderr() -> BorrowedFd<'static> {
     unsafe { BorrowedFd::borrow_raw(2) }
 }
 
-/// Without anything below.
+/// The entry of a build without the standard library and libc.
 #[cfg(bare)]
 mod bare {
     use core::arch::naked_asm;

@@ -1,4 +1,4 @@
-//! Says why there is no agent: to the pod's log, and where the controller looks.
+//! Reports why there is no agent: in the pod's log, and in the termination message, where the controller looks.
 
 use core::fmt::{self, Write};
 
@@ -8,7 +8,7 @@ use rustix::io;
 
 use crate::unpack::Failure;
 
-/// A line, cut where it is too long.
+/// A line of the report, cut where it is too long.
 struct Line {
     bytes: [u8; 256],
     length: usize,
@@ -24,7 +24,7 @@ impl Write for Line {
     }
 }
 
-/// As the agent's own `broken` message. Nobody is left to hear of what fails here.
+/// Reports a failure in the form of the agent's own `broken` message. Errors of the report itself are ignored.
 pub(crate) fn report(failure: Failure, stderr: BorrowedFd<'_>) {
     let mut line = Line { bytes: [0; 256], length: 0 };
     let Failure { what, errno } = failure;

@@ -7,7 +7,7 @@ use rustix::fd::{AsFd, BorrowedFd};
 use rustix::fs::{self, Mode, OFlags, SeekFrom};
 use rustix::io::{self, Errno};
 
-/// Why there is no program to become: what failed, and how.
+/// The failure of the loader: what failed, and how.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Failure {
     pub(crate) what: &'static str,
@@ -20,8 +20,8 @@ impl Failure {
     }
 }
 
-/// Unpacks what this program carries into `target`, which everybody may execute and nobody may write. What
-/// was there goes: a container may be started again.
+/// Unpacks the program that the loader carries into `target`, which everybody may execute and nobody may write. A file
+/// that is there is replaced: a container may be started again.
 pub(crate) fn unpack(target: &CStr) -> Result<(), Failure> {
     const ITSELF: &str = "the packed agent cannot be read";
     const TARGET: &str = "the file for the agent cannot be made";
@@ -48,7 +48,7 @@ pub(crate) fn unpack(target: &CStr) -> Result<(), Failure> {
     })
 }
 
-/// Goes to where the packed program begins; its length, in bytes.
+/// Seeks to the beginning of the packed program; returns its length, in bytes.
 fn find(packed: BorrowedFd<'_>) -> Result<u64, Errno> {
     let end = fs::seek(packed, SeekFrom::End(-(TRAILER_BYTES as i64)))?;
     let mut trailer = [0; TRAILER_BYTES];

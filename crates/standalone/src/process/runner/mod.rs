@@ -1,6 +1,6 @@
-//! The server's side: orders runs, looks at where they stand, asks for their end.
+//! The process runner, the server's side: it orders runs, observes them, and asks for their end.
 //!
-//! It keeps nothing that it could not do without: what it knows of its own supervisors only makes it
+//! It needs nothing in memory: what it knows of its own supervisors only makes it
 //! quicker to notice their end.
 
 mod observe;
@@ -33,10 +33,10 @@ use crate::data_dir;
 
 /// The longest that [`Runner::changed`] waits.
 const CHANGED: Duration = Duration::from_secs(2);
-/// Runs of the catalog: no name of a run begins like this.
+/// The prefix of the names of runs that ask for the catalog: no name of another run begins like this.
 const CATALOG_PREFIX: &str = ".catalog-";
 
-/// Runs brokers as processes of this machine; see the [module](super).
+/// The runner that runs brokers as processes of this machine; see the [module](super).
 ///
 /// A cheap handle: clones share everything. A second runner over the same settings, in this process or
 /// in another, sees the same runs.
@@ -48,7 +48,7 @@ pub struct ProcessRunner {
 #[derive(Debug)]
 struct Shared {
     settings: ProcessSettings,
-    /// Absolute.
+    /// The absolute path of the directory of runs.
     runs: PathBuf,
     exchange: exchange::Root,
     /// Supervisors that are children of this process; their channels close when they end.
@@ -58,10 +58,10 @@ struct Shared {
 }
 
 impl ProcessRunner {
-    /// Opens, or makes, the directory of runs.
+    /// Opens the runner, and makes the directory of runs if need be.
     ///
     /// # Errors
-    /// If it, or the exchange directory, cannot be made or written.
+    /// If that directory, or the exchange directory, cannot be made or written.
     pub fn open(settings: ProcessSettings) -> Result<Self, OpenError> {
         let failed = |path: &Path| {
             let what = format!("the directory {} cannot be used", path.display());
@@ -179,13 +179,13 @@ impl Shared {
         self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `None` only if the cryptography fails.
+    /// The key that seals the result of a run. `None` only if the cryptography fails.
     fn key(&self, name: &str) -> Option<RunKey> {
         RunKey::derive(&self.settings.key, name)
     }
 }
 
-/// What a file offers, as if the broker had printed it.
+/// Reads the offer from a file, as if the broker had printed it.
 fn offer_of(file: &Path) -> Result<Offer, RunFailure> {
     let name = format!("the catalog file {}", file.display());
     let unread = |why: String| RunFailure::new(Reason::NotStarted, Failure::failed(why));

@@ -1,4 +1,4 @@
-//! Says where runs stand and what they printed, and forgets them.
+//! Observes runs: their state and their logs; and releases them.
 
 use std::io;
 use std::path::Path;
@@ -20,13 +20,13 @@ use crate::process::ending::Ending;
 use crate::process::exchange::Exchange;
 use crate::process::log;
 
-/// The most that is read of a progress file, in bytes.
+/// How many bytes of a progress file are read at most.
 const PROGRESS_BYTES: usize = 16 * 1024;
 
-/// Whether there are runs below this folder that go on, or whose result nobody has taken, whoever began them.
+/// Whether there are runs in this directory that go on, or whose result was not released, whoever started them.
 ///
 /// # Errors
-/// If they cannot be read.
+/// If the directory or a run in it cannot be read.
 pub fn has_runs(runs: &Path) -> io::Result<bool> {
     let entries = match std::fs::read_dir(runs) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
@@ -43,7 +43,7 @@ pub fn has_runs(runs: &Path) -> io::Result<bool> {
     Ok(false)
 }
 
-/// What a progress file said when it was last read: to redact it again for every glance would cost
+/// The progress that a file said when it was last read: to redact it again for every glance would cost
 /// more than the glance.
 #[derive(Debug)]
 pub(super) struct Said {
@@ -83,7 +83,8 @@ impl Shared {
         })
     }
 
-    /// A run that cannot be read keeps no other from being released.
+    /// The runs that are not released. A run that cannot be read is left out, so that it keeps no other from being
+    /// released.
     pub(super) fn unreleased(&self) -> io::Result<Vec<(RunName, Key)>> {
         let mut unreleased = Vec::new();
         for entry in std::fs::read_dir(&self.runs)? {
@@ -99,7 +100,8 @@ impl Shared {
         Ok(unreleased)
     }
 
-    /// A run whose order was never written down had no broker.
+    /// The record of a run that is not released; `None` also for a run whose order was never written down: it had no
+    /// broker.
     fn owner_of_unreleased(&self, name: &str) -> io::Result<Option<Key>> {
         let run = self.run(name);
         let about = match run.standing()? {
@@ -145,7 +147,7 @@ impl Shared {
         Ok(Some(log))
     }
 
-    /// Knows what the broker of a run was given; not what it will give.
+    /// A redactor of what the broker of a run was given; what it will give is not known.
     fn redactor(&self, exchange: &Exchange) -> Redactor {
         let request = durable::read(&exchange.request(), usize::MAX).ok().flatten();
         let request = request.and_then(|json| serde_json::from_slice::<Work>(&json).ok());
@@ -164,7 +166,7 @@ impl Shared {
         Redactor::new(&secrets)
     }
 
-    /// `false` while it is alive; it was asked to end then.
+    /// Releases a run; `false` while it is alive: it was asked to end then.
     pub(super) fn release(&self, run: &RunDirectory, name: &str) -> io::Result<bool> {
         match run.standing()? {
             Standing::Absent => return Ok(true),

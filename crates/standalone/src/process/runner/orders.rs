@@ -1,4 +1,4 @@
-//! What a supervisor is told.
+//! Makes the orders to supervisors.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -13,9 +13,9 @@ use super::Shared;
 use crate::process::order::{About, Order};
 use crate::process::refusal::Refusal;
 
-/// Where `PATH` is not set.
+/// The `PATH` of brokers where this process has none.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-/// What a broker sees of our environment, beside `PATH` and what is configured.
+/// The variables of this process's environment that a broker sees, beside `PATH` and those that are configured.
 const PASSED: [&str; 4] = ["HOME", "LANG", "TZ", "TMPDIR"];
 
 impl Shared {
@@ -104,7 +104,7 @@ impl Shared {
     }
 }
 
-/// What every broker sees of our environment.
+/// The environment of every broker: what it sees of this process's.
 fn environment(passed: &[String]) -> Vec<(String, OsString)> {
     let path = std::env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
     let names = PASSED.into_iter().chain(passed.iter().map(String::as_str));
@@ -114,7 +114,8 @@ fn environment(passed: &[String]) -> Vec<(String, OsString)> {
     std::iter::once(("PATH".to_owned(), path)).chain(set).collect()
 }
 
-/// A path stays valid in the working directory of a run; a name is looked for in `PATH`.
+/// The executable of a command: a path is made absolute, so that it stays valid in the working directory of a run; a
+/// name is looked for in `PATH`.
 fn program(command: &Path) -> Result<OsString, Refusal> {
     if command.components().count() == 1 && !command.is_absolute() {
         return Ok(command.into());

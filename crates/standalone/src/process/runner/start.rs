@@ -1,4 +1,4 @@
-//! Brings runs about, and notices their end.
+//! Starts runs, and notices their end.
 
 use std::io;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::process::order::{Order, Reply};
 use crate::process::refusal::Refusal;
 
 impl Shared {
-    /// Brings about that the run has been started, once.
+    /// Starts a run, unless it was started already; when this returns `Ok`, it was started exactly once.
     pub(super) async fn start(
         self: Arc<Self>,
         run: &RunDirectory,
@@ -54,7 +54,7 @@ impl Shared {
         }
     }
 
-    /// Reaps a supervisor when it ends; tells of it if the run is its.
+    /// Reaps a supervisor when it ends; if it has started the run, its end is announced through its channel.
     fn watch(self: Arc<Self>, name: &str, mut child: Child, started: bool) {
         let (alive, ended) = watch::channel(());
         if started {
@@ -71,7 +71,7 @@ impl Shared {
         });
     }
 
-    /// Waits for the end of a run that is not a child of ours, gently.
+    /// Waits for the end of a run whose supervisor is no child of this process, by looking with growing pauses.
     pub(super) async fn poll(&self, name: &str) {
         let run = self.run(name);
         let until = Instant::now() + CHANGED;
@@ -86,7 +86,7 @@ impl Shared {
         }
     }
 
-    /// Asks the broker what it offers, by a run that is forgotten afterwards.
+    /// Asks the broker for its offer, by a run that is forgotten afterwards.
     pub(super) async fn offer(
         self: Arc<Self>,
         run: &RunDirectory,

@@ -1,4 +1,4 @@
-//! Starts the broker with what it is given.
+//! Starts the broker with the files, arguments and variables that it is given.
 
 use std::ffi::OsStr;
 use std::io;
@@ -16,7 +16,7 @@ use crate::process::identity::Identity;
 use crate::process::order::Order;
 use crate::process::refusal::Refusal;
 
-/// What a broker was given that its log must not show, and what is to be said in its log.
+/// The secrets that a broker was given and that its log must not show, and notes for its log.
 pub(super) struct Given {
     pub(super) secrets: Secrets,
     pub(super) notes: Vec<String>,

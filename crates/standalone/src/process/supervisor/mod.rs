@@ -1,15 +1,15 @@
-//! The process that stands by a broker: starts it, ends it when its time is over, keeps what it
-//! printed, and is gone.
+//! The supervisor, the process beside a broker: it starts the broker, ends it when its time is over, keeps what it
+//! printed, and ends.
 //!
 //! ```text
 //! order ─▶ lock ─▶ go ─▶ claim ─▶ start the broker ─▶ answer ─▶ watch ─▶ log, exit, result ─▶ end
 //!           │ taken │ never │ taken    │ refused: give the claim back
 //! ```
 //!
-//! It is a process of one thread, a session of its own, with no file of the server's open, so that
-//! nothing that becomes of the server reaches it. It works in the run's directory, and so finds it again
+//! It is a process of one thread, in a session of its own, with no file of the server's open, so that the
+//! end of the server does not affect it. It works in the run's directory, and so finds it again
 //! when the data directory was moved meanwhile. SIGTERM asks it to end the broker and to write down how
-//! that went.
+//! that ended.
 
 mod broker;
 mod watch;
@@ -40,7 +40,7 @@ use super::refusal::Refusal;
 
 /// How much of the log goes into the result, for descriptions.
 const RESULT_LOG_BYTES: usize = 8 * 1024;
-/// The pause before a result is written again that the disk did not take; doubled each time.
+/// The first pause before a result is written again that the disk did not take; it doubles each time.
 const AGAIN: Duration = Duration::from_secs(1);
 /// The longest such pause: once there is room, nobody waits much longer.
 const LONGEST: Duration = Duration::from_secs(10);
@@ -63,20 +63,20 @@ pub fn main(run_dir: &Path) -> ExitCode {
     }
 }
 
-/// A server that is killed while it writes leaves half an order, which is none.
+/// Reads the order. A server that is killed while it writes leaves half an order, which is an error.
 fn read_order(server: &mut impl BufRead) -> io::Result<Order> {
     let mut order = Zeroizing::new(String::new());
     server.read_line(&mut order)?;
     Ok(serde_json::from_str(&order)?)
 }
 
-/// Whether the server lived long enough to say it.
+/// Whether the server sent [`GO`](super::order::GO) before it ended.
 fn hears_go(server: &mut impl BufRead) -> bool {
     let mut line = String::new();
     server.read_line(&mut line).is_ok() && line == GO
 }
 
-/// A server that is gone needs no answer.
+/// Sends an answer to the server, if it is still there.
 fn reply(reply: &Reply) {
     let Ok(mut line) = serde_json::to_vec(reply) else { return };
     line.push(b'\n');
@@ -84,11 +84,12 @@ fn reply(reply: &Reply) {
     let _ = stdout.write_all(&line).and_then(|()| stdout.flush());
 }
 
-/// Signals are caught before the lock is taken: whoever sees it held may send them.
+/// The signals that the supervisor catches. They are caught before the lock is taken: a process that sees it held may
+/// send them.
 struct Signals {
-    /// Somebody asks for the end.
+    /// SIGTERM: somebody asks for the end.
     end: Signal,
-    /// A child has ended.
+    /// SIGCHLD: a child has ended.
     child: Signal,
 }
 
@@ -147,7 +148,7 @@ async fn supervise(run: &RunDirectory) -> io::Result<()> {
     finish(run, &order, &exchange, watched, secrets).await
 }
 
-/// Keeps how it went. The result comes last: once it is there, so is everything else.
+/// Writes down the end of the run. The result comes last: once it is there, so is everything else.
 async fn finish(
     run: &RunDirectory,
     order: &Order,
@@ -195,8 +196,8 @@ async fn finish(
     kept
 }
 
-/// Writes the result, however long the disk does not take it: what the broker has made, credentials among it, is known
-/// nowhere else. Without the run's directory nobody comes for it.
+/// Writes the result, and tries again for as long as the disk does not take it: what the broker has made, credentials
+/// among it, is known nowhere else. It gives up if the run's directory is gone, for then nobody reads the result.
 async fn keep(run: &RunDirectory, sealed: &[u8]) -> io::Result<()> {
     let mut failures = 0;
     while let Err(error) = run.write_result(sealed) {
@@ -210,7 +211,7 @@ async fn keep(run: &RunDirectory, sealed: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// How long to wait after so many failures, one at least.
+/// The pause after `failures` failures, at least one.
 fn pause(failures: u32) -> Duration {
     AGAIN.saturating_mul(1 << failures.min(8).saturating_sub(1)).min(LONGEST)
 }

@@ -20,29 +20,29 @@ use crate::process::order::Order;
 /// How long the pipes of a broker that has ended are read: what has left its process group may hold
 /// them open for ever.
 const DRAIN: Duration = Duration::from_millis(500);
-/// How often it is looked whether something is left.
+/// How often the supervisor looks whether a process of the group is left.
 const LOOK: Duration = Duration::from_millis(10);
-/// As much as a pipe holds.
+/// The size of a read, in bytes: as much as a pipe holds.
 const CHUNK: usize = 64 * 1024;
 
-/// How it went.
+/// The end of a broker, and what it printed.
 pub(super) struct Watched {
     pub(super) exit: Exit,
     pub(super) stdout: Vec<u8>,
-    /// Everything that was printed, kept or not.
+    /// How many bytes were printed on stdout, kept or not.
     pub(super) stdout_bytes: u64,
     pub(super) stderr_bytes: u64,
 }
 
 impl Watched {
-    /// Of a broker that was not started.
+    /// The end of a broker that was not started.
     pub(super) fn never(exit: Exit) -> Self {
         Self { exit, stdout: Vec::new(), stdout_bytes: 0, stderr_bytes: 0 }
     }
 }
 
 impl Broker {
-    /// Watches until the broker has ended, by itself or by us, and nothing is left of its group.
+    /// Watches the broker until it has ended, by itself or by the supervisor, and nothing is left of its group.
     pub(super) async fn watch(
         &mut self,
         order: &Order,
@@ -103,7 +103,7 @@ impl Broker {
     }
 }
 
-/// What a broker prints.
+/// The pipes of a broker, and what came through them.
 struct Output {
     stdout: Option<ChildStdout>,
     stderr: Option<ChildStderr>,
@@ -185,7 +185,7 @@ async fn read_some(pipe: &mut Option<impl AsyncRead + Unpin>, chunk: &mut [u8]) 
     }
 }
 
-/// Ends what is left of a broker's group, which was asked to end when the broker had: at this time it is killed.
+/// Ends what is left of a broker's group, which was asked to end when the broker had: at `kill_at` it is killed.
 async fn end_leftovers(broker: Pid, kill_at: Instant, output: &mut Output) {
     while group::is_left(broker) && Instant::now() < kill_at {
         let _ = timeout_at(Instant::now() + LOOK, output.read()).await;
@@ -197,7 +197,7 @@ async fn end_leftovers(broker: Pid, kill_at: Instant, output: &mut Output) {
     reap_group(broker).await;
 }
 
-/// Reaps the rest of the group, which was killed; what takes longer is left to the system.
+/// Reaps the rest of the killed group for a while; processes that take longer are left to the system.
 async fn reap_group(broker: Pid) {
     let until = Instant::now() + DRAIN;
     while Instant::now() < until && group::is_left(broker) {
