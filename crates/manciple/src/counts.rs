@@ -1,4 +1,5 @@
-//! What a server and a controller count alike: which program it is, and how TemplateInstances stand, which either makes.
+//! The metrics that a server and a controller have in common: the program's version, and the counts of
+//! TemplateInstances.
 
 use kubernetes::templates::Counts;
 use prometheus_client::encoding::text::encode_registry;
@@ -9,16 +10,17 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
-/// Which program it is.
+/// Registers the metric that says which program this is.
 pub(crate) fn of_program(registry: &mut Registry) {
     let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
     registry.register("build", "The program", build);
 }
 
-/// Appends how TemplateInstances stand, without the end of the text. No name is ever a label: the number of series is fixed.
+/// Appends the counts of TemplateInstances, without the end of the text. No name is ever a label: the number of series
+/// is fixed.
 ///
 /// # Errors
-/// Of the text: a string has none.
+/// Those of the text; a string has none.
 pub(crate) fn write(text: &mut String, counts: &Counts) -> std::fmt::Result {
     let mut ours = Registry::with_prefix("manciple");
     of_templates(&mut ours, counts);
@@ -28,7 +30,7 @@ pub(crate) fn write(text: &mut String, counts: &Counts) -> std::fmt::Result {
     encode_registry(text, &original)
 }
 
-/// Upper bounds of ages, in seconds: those of the original.
+/// The upper bounds of ages, in seconds: those of the original controller.
 const AGES: [f64; 7] = [600.0, 1200.0, 1800.0, 2400.0, 3000.0, 3600.0, 4200.0];
 
 fn of_templates(registry: &mut Registry, counts: &Counts) {
@@ -42,7 +44,7 @@ fn of_templates(registry: &mut Registry, counts: &Counts) {
     }
 }
 
-/// Under the names of the original, which have no prefix of ours.
+/// Registers the metrics under the names of the original controller, which lack Manciple's prefix.
 fn of_the_original(registry: &mut Registry, counts: &Counts) {
     let completed = Family::<[(&str, &str); 1], Counter>::default();
     for (condition, count) in [("Ready", counts.ready), ("InstantiateFailure", counts.failed)] {

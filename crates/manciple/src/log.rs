@@ -31,8 +31,8 @@ pub(crate) fn log(log: &Log) -> anyhow::Result<()> {
     installed.map_err(|error| anyhow::anyhow!("the log could not be set up: {error}"))
 }
 
-/// The fields of an event as text. What clients and brokers have written stands in them, and is kept from
-/// making lines of its own and from commanding a terminal.
+/// Formats the fields of an event as text. They hold what clients and brokers have written, which must not
+/// make lines of its own or command a terminal.
 fn fields() -> impl for<'writer> FormatFields<'writer> + Send + Sync + 'static {
     debug_fn(|writer: &mut Writer<'_>, field: &Field, value: &dyn Debug| {
         if field.name() != "message" {
@@ -43,7 +43,7 @@ fn fields() -> impl for<'writer> FormatFields<'writer> + Send + Sync + 'static {
     .delimited(" ")
 }
 
-/// Escapes what is no plain text.
+/// A writer that escapes what is no plain text.
 struct Plain<'writer>(Writer<'writer>);
 
 impl Write for Plain<'_> {
@@ -61,7 +61,7 @@ impl Write for Plain<'_> {
     }
 }
 
-/// Controls, other ends of lines, and what turns the direction of what follows.
+/// Whether a character is no plain text: control characters, other line ends, and those that turn the text's direction.
 fn is_unplain(character: char) -> bool {
     character.is_control() || matches!(character, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

@@ -1,4 +1,4 @@
-//! The one command.
+//! `manciple`: the program with all its commands.
 
 mod admin;
 mod cli;

@@ -1,5 +1,5 @@
-//! The life of a process that goes on until it is told to end, be it a server or a controller: who it is among replicas,
-//! where it listens, and why it ends.
+//! The life of a server's or a controller's process: its identity among replicas, the address it listens on, and the
+//! reasons for which it ends.
 
 use std::io;
 use std::net::ToSocketAddrs;
@@ -15,15 +15,15 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::random;
 
-/// How long a pod that is to go still takes what comes: so long may it be sent something by those who have
-/// not heard yet.
+/// How long a pod that is being removed still takes requests: senders that have not heard of it may send some for as
+/// long.
 pub(crate) const LINGER: Duration = Duration::from_secs(5);
 
 const UNDONE: &str = "the API server went back to an earlier time: begin this process anew, as a Deployment does by \
                       itself";
 
-/// Ends with the last of so many signals, SIGTERM or SIGINT, counted from the call on; before it each of them ends the
-/// process.
+/// Returns a future that ends with the `times`th SIGTERM or SIGINT, counted from the call on; before the call each of
+/// them ends the process.
 ///
 /// # Errors
 /// If they cannot be caught.
@@ -40,7 +40,7 @@ pub(crate) fn told_to_end(times: u32) -> anyhow::Result<impl Future<Output = ()>
     })
 }
 
-/// Says why a process ends that nobody told to.
+/// Returns an error if the process ends although nobody told it to.
 ///
 /// # Errors
 /// If the API server went back to an earlier time, or a task panicked that all else relies on.
@@ -55,11 +55,11 @@ pub(crate) fn whole(lead: Option<&Lead>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Where pods listen: on all their addresses, of IPv6 and, but where `net.ipv6.bindv6only` is set, of IPv4.
+/// The address on which pods listen: all their addresses, of IPv6 and, unless `net.ipv6.bindv6only` is set, of IPv4.
 pub(crate) const EVERYWHERE: &str = "[::]:8080";
 
-/// Listens where a member, or a flag, says; where that cannot be, `usual` is an example of what can. Where
-/// a kernel knows no IPv6, all of its addresses are those of IPv4.
+/// Listens on the address of a configuration's member, or of a flag; the error names `usual` as an example. If
+/// the kernel knows no IPv6, `[::]` means all addresses of IPv4.
 ///
 /// # Errors
 /// With the member and the remedy; beneath is the system's [`std::io::Error`].
@@ -74,7 +74,7 @@ pub(crate) async fn bind(member: &str, listen: &str, usual: &str) -> anyhow::Res
     bound.with_context(|| unbound(member, listen, usual))
 }
 
-/// Whether it is an address at all, as [`bind`] would find out: before anything is made that is to last.
+/// Checks that a text is an address at all, as [`bind`] would, before anything lasting is made.
 ///
 /// # Errors
 /// As of [`bind`].
@@ -88,7 +88,7 @@ fn unbound(member: &str, listen: &str, usual: &str) -> String {
     )
 }
 
-/// Whether it is a kernel that does not know IPv6: its addresses are IPv4's alone.
+/// Whether the error says that the kernel does not know IPv6.
 fn is_without_ipv6(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::AFNOSUPPORT.raw_os_error())
 }
@@ -98,7 +98,8 @@ pub(crate) fn keep_lease(lead: Arc<Lead>) -> impl Future<Output = ()> {
     vital::task("the Lease", async move { lead.keep().await })
 }
 
-/// Who we are among replicas: the pod's name, and something that a pod of the same name does not have.
+/// The identity of this process among replicas: the pod's name, and something that a pod of the same name does not
+/// have.
 ///
 /// # Errors
 /// If the system has no random numbers to give.

@@ -1,4 +1,4 @@
-//! What nobody can guess: passwords and keys that are made here, and what tells us from others of our name.
+//! Random text that nobody can guess: for passwords and keys that are made here, and for the identity of a process.
 
 use anyhow::Context;
 use rustls::crypto::ring::default_provider;

@@ -1,15 +1,15 @@
-//! What those may do who ask a server: the configuration says it of each, and the operator's API asks for it.
+//! The roles of those who send requests: the configuration gives each of them one, and the operator's API checks it.
 
 use serde::Deserialize;
 
-/// What a principal may do.
+/// The role of a principal: what it may do.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Role {
-    /// Order through the Open Service Broker API.
+    /// The role that may order through the Open Service Broker API.
     #[default]
     Platform,
-    /// That, and the operator's API.
+    /// The role that may do that, and use the operator's API.
     Operator,
 }
 

@@ -58,7 +58,7 @@ impl Controller {
                     again = AGAIN;
                     EVERY
                 }
-                Left::Going => {
+                Left::Going | Left::Held(_) => {
                     let pause = again;
                     again = (again * 2).min(EVERY);
                     pause
@@ -81,7 +81,7 @@ impl Controller {
             for key in listed {
                 match self.clear(&key, cleared).await {
                     Ok(Left::Nothing) => {}
-                    Ok(Left::Going) | Err(Trouble::Old) => all = Left::Going,
+                    Ok(Left::Going | Left::Held(_)) | Err(Trouble::Old) => all = Left::Going,
                     Err(trouble) => {
                         let (namespace, name) = (&*key.namespace, &*key.name);
                         let (secret, why) = (record::name(&key.uid), trouble.reason());

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use engine::policy::doubled;
 use futures_util::{StreamExt, stream};
+use jiff::{SignedDuration, Timestamp};
 use kube::Client;
 use kube::api::{GetParams, PropagationPolicy};
 use serde_json::Value;
@@ -33,13 +34,20 @@ const UNKNOWN: Duration = Duration::from_secs(10);
 /// How often the removal of objects of a vanished instance is tried.
 const UNDOES: u32 = 20;
 
+/// How long an object may be in deletion before it is said what holds it.
+const HELD: SignedDuration = SignedDuration::from_secs(30);
+/// How many finalizers of an object are named.
+const NAMED: usize = 3;
+
 /// What is left of an object.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Left {
     /// The object is gone, or was never ours, or Kubernetes collects it with its owner.
     Nothing,
     /// The object is being removed.
     Going,
+    /// The object is in deletion for [`HELD`] and more, and has these finalizers.
+    Held(String),
 }
 
 /// The objects to be removed.
@@ -111,7 +119,7 @@ impl Controller {
         let client = requester.client(&self.client, &key.namespace);
         let targets = self.targets(instance, &client, kept).await?;
         let left = self.remove_all(key, &client, &targets.made).await?;
-        Ok((left != Left::Going).then_some(targets.is_settled))
+        Ok((left == Left::Nothing).then_some(targets.is_settled))
     }
 
     /// Removes our finalizers from the record and from the instance.
@@ -189,7 +197,7 @@ impl Controller {
         while let Some(removed) = removals.next().await {
             match removed {
                 Ok(Left::Nothing) => {}
-                Ok(Left::Going) => left = Left::Going,
+                Ok(going) => left = going,
                 Err(trouble) => troubles.push(trouble.reason().ok_or(Trouble::Old)?),
             }
         }
@@ -292,8 +300,12 @@ impl Controller {
             return Ok(Left::Nothing);
         }
         let in_place = made.namespace == *key.namespace;
-        let left = remove_from(Ours::of(key, &self.seal), client, &served, made).await;
+        let left = remove_from(Ours::of(key, &self.seal), client, &served, made, self.now()).await;
         match self.kinds.seen(&served.resource.api_version, left) {
+            Ok(Left::Held(finalizers)) => Err(Trouble::Passing(format!(
+                "{} {} is being deleted, and waits for whoever takes its finalizers away: {finalizers}",
+                made.kind, made.name
+            ))),
             Ok(left) => Ok(left),
             Err(CallError::Unserved) => Ok(Left::Going),
             // Where the requester may not delete the object any more, Kubernetes collects it, as it is owned.
@@ -410,6 +422,7 @@ pub(super) async fn remove_from(
     client: &Client,
     served: &ServedKind,
     made: &Made,
+    now: Timestamp,
 ) -> Result<Left, CallError> {
     let requests = requests(served, Some(&made.namespace));
     let found = requests.get_metadata(&made.name, &GetParams::default());
@@ -420,7 +433,7 @@ pub(super) async fn remove_from(
         return Ok(Left::Nothing);
     }
     if !metadata["deletionTimestamp"].is_null() {
-        return Ok(Left::Going);
+        return Ok(held(metadata, now).map_or(Left::Going, Left::Held));
     }
     let removal = Removal {
         name: &made.name,
@@ -433,5 +446,40 @@ pub(super) async fn remove_from(
         // The object was written in the meantime, or is gone, with its version or without: it is checked again.
         Ok(false) | Err(CallError::Conflict | CallError::NotFound) => Ok(Left::Going),
         Err(error) => Err(error),
+    }
+}
+
+/// The finalizers of an object in deletion, if they have held it for [`HELD`].
+fn held(metadata: &Value, now: Timestamp) -> Option<String> {
+    let since: Timestamp = metadata["deletionTimestamp"].as_str()?.parse().ok()?;
+    let finalizers = metadata["finalizers"].as_array()?;
+    let mut names: Vec<&str> = finalizers.iter().filter_map(Value::as_str).take(NAMED).collect();
+    if finalizers.len() > NAMED {
+        names.push("…");
+    }
+    (!names.is_empty() && now.duration_since(since) >= HELD).then(|| names.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_holds_an_object_is_said_once_it_has_held_it_for_a_while() {
+        let now = "2026-01-01T00:01:00Z".parse().unwrap();
+        let (before, just_now) = ("2026-01-01T00:00:00Z", "2026-01-01T00:00:45Z");
+        for (name, since, finalizers, expected) in [
+            ("one", json!(before), json!(["example.org/x"]), Some("example.org/x")),
+            ("several", json!(before), json!(["a", "b", "c", "d"]), Some("a, b, c, …")),
+            ("it takes its time", json!(just_now), json!(["example.org/x"]), None),
+            ("none: its pods end", json!(before), json!(null), None),
+            ("none left", json!(before), json!([]), None),
+            ("it is not deleted", json!(null), json!(["example.org/x"]), None),
+        ] {
+            let metadata = json!({"deletionTimestamp": since, "finalizers": finalizers});
+            assert_eq!(held(&metadata, now).as_deref(), expected, "{name}");
+        }
     }
 }

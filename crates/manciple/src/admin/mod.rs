@@ -1,4 +1,4 @@
-//! The operator's API, under `/admin/v1`: look at what is recorded, read a run's log, retry, purge,
+//! The operator's API, under `/admin/v1`: read records and the logs of runs, retry, purge,
 //! back up. The server's side is [`routes`], the command line's is in [`crate::cli`].
 
 pub(crate) mod model;

@@ -8,7 +8,7 @@ use engine::record::{
 };
 use serde::{Deserialize, Serialize};
 
-/// An instance or a binding.
+/// The record of an instance or a binding.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct RecordView {
     /// The instance, or the binding's instance.
@@ -18,9 +18,9 @@ pub(crate) struct RecordView {
     pub(crate) binding_id: Option<String>,
     /// `creating`, `ready`, `broken` or `deleted`.
     pub(crate) state: Lifecycle,
-    /// Its service.
+    /// The service.
     pub(crate) service_id: String,
-    /// Its plan.
+    /// The plan.
     pub(crate) plan_id: String,
     /// When it was ordered; RFC 3339.
     pub(crate) created_at: String,
@@ -42,16 +42,16 @@ pub(crate) struct OperationView {
     pub(crate) action: String,
     /// `pending`, `running`, `external`, `succeeded` or `failed`.
     pub(crate) state: String,
-    /// Which attempt it is at, or ended with.
+    /// The attempt that it is at, or ended with.
     pub(crate) attempt: u32,
     /// The run of that attempt: the name that `manciple logs` takes.
     pub(crate) run: String,
-    /// RFC 3339.
+    /// When it was recorded; RFC 3339.
     pub(crate) created_at: String,
-    /// RFC 3339; absent while it is in progress.
+    /// When it ended; RFC 3339; absent while it is in progress.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) ended_at: Option<String>,
-    /// How far it is.
+    /// The progress of the operation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) progress: Option<String>,
     /// Why it failed, in one word.
@@ -73,7 +73,7 @@ pub(crate) struct OperationView {
 pub(crate) struct Page {
     /// The records, in the order of their ids.
     pub(crate) items: Vec<RecordView>,
-    /// Those that are there and cannot be read.
+    /// The records that are there and cannot be read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) unreadable: Vec<UnreadableView>,
     /// Give this as `after` to get the next page; absent on the last.
@@ -103,7 +103,7 @@ impl From<Unreadable> for UnreadableView {
     }
 }
 
-/// An operation, with what it was done to.
+/// An operation, with the instance or binding that it is on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Done {
     /// The instance, or the binding's instance.
@@ -119,7 +119,7 @@ pub(crate) struct Done {
     pub(crate) operation: OperationView,
 }
 
-/// A page of operations. May be short, even empty, and not be the last.
+/// A page of operations. It may be short, even empty, and not be the last.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct OperationsPage {
     /// The operations, in the order of their records' ids.
@@ -129,7 +129,7 @@ pub(crate) struct OperationsPage {
     pub(crate) next: Option<String>,
 }
 
-/// What a retry or a purge is about.
+/// The target of a retry or a purge.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Target {
     /// The instance, or the binding's instance.
@@ -144,7 +144,7 @@ pub(crate) struct Target {
 pub(crate) struct LogView {
     /// The run.
     pub(crate) run: String,
-    /// What it wrote to stderr, redacted and capped.
+    /// The stderr of the run, redacted and capped.
     pub(crate) log: String,
 }
 

@@ -1,4 +1,4 @@
-//! Refusals of the routes that are ours: the same body as the Open Service Broker API's.
+//! Refusals of the operator's routes, with the same body as those of the Open Service Broker API.
 
 use axum::response::{IntoResponse, Response};
 use http::{StatusCode, header};
@@ -20,7 +20,7 @@ impl IntoResponse for Refusal {
     }
 }
 
-/// An answer to somebody who may not: with 401, how to say who one is.
+/// The answer to somebody who is not authorized: a 401 says how to authenticate.
 pub(crate) fn unwelcome(error: Error, authentication: &Authentication) -> Response {
     let unknown = error.kind == ErrorKind::Unauthorized;
     let mut response = error_response(error);

@@ -1,4 +1,4 @@
-//! What the operator's API is sent, read strictly: what is wrong is refused by name, and nothing is
+//! Reads the requests to the operator's API, strictly: a wrong parameter is refused by name, and nothing is
 //! looked up or removed under a name that was guessed.
 
 use std::error::Error as _;
@@ -20,7 +20,7 @@ pub(super) const BODY_LIMIT: usize = 64 * 1024;
 /// The parameters of a query, in the order of their `names`; others are ignored.
 ///
 /// # Errors
-/// One that is not encoded as it should be, or is there twice.
+/// If a parameter is badly encoded, or there twice.
 pub(super) fn parameters<const N: usize>(
     query: Option<&str>,
     names: [&str; N],
@@ -40,7 +40,7 @@ pub(super) fn parameters<const N: usize>(
     Ok(found)
 }
 
-/// A parameter that has to be there.
+/// Returns a parameter, or the refusal if it is absent.
 pub(super) fn required(name: &str, value: Option<String>) -> Result<String, Error> {
     value.ok_or_else(|| Error::bad_request(format!("{name}: must be in the query, and is missing")))
 }

@@ -16,13 +16,13 @@ use crate::cli::exit::Exit;
 use crate::cli::failure::Failure;
 use crate::cli::{Ongoing, RemoteArgs};
 
-/// How many are listed at a time.
+/// How many QuarksJobs are listed at a time.
 const PAGE: u32 = 500;
 
-/// A cluster, and the kind that it is asked for.
+/// A cluster, and the kind of jobs that a command is about.
 pub(crate) struct Cluster {
     asked: cluster::Cluster,
-    /// Which kind is asked for.
+    /// The kind: whose QuarksJobs these are.
     pub(crate) dialect: Dialect,
     words: String,
 }
@@ -36,7 +36,7 @@ impl Deref for Cluster {
 }
 
 impl Cluster {
-    /// Reads the kubeconfig; nothing is asked yet.
+    /// Opens a cluster: reads the kubeconfig, and sends nothing yet.
     pub(crate) async fn open(
         args: &KindArgs,
         remote: &RemoteArgs,
@@ -46,17 +46,17 @@ impl Cluster {
         Ok(Self { asked, dialect: args.kind.into(), words: args.words() })
     }
 
-    /// A command about one, for a person to copy.
+    /// A command about a QuarksJob, for a person to copy.
     pub(crate) fn command(&self, verb: &str, name: &str) -> String {
         format!("manciple job {verb} {name}{}", self.words)
     }
 
-    /// "QuarksJob backup".
+    /// A QuarksJob's name for people: "QuarksJob backup".
     pub(crate) fn subject(&self, name: &str) -> String {
         format!("{} {name}", self.dialect.kind())
     }
 
-    /// One, as it is now.
+    /// Reads a QuarksJob, as it is now.
     pub(crate) async fn view(&self, name: &str) -> Result<View, Failure> {
         let what = format!("read {}", self.subject(name));
         let object = self.call(&what, &self.right("get"), self.resources().get(name)).await;
@@ -69,7 +69,7 @@ impl Cluster {
         self.viewed(&what, &object?)
     }
 
-    /// Those of the namespace, or of all.
+    /// Lists the QuarksJobs of the namespace, or of all.
     pub(crate) async fn views(&self, everywhere: bool) -> Result<Vec<View>, Failure> {
         let what = format!("list {}s", self.dialect.kind());
         let (api, right) = match everywhere {
@@ -92,7 +92,7 @@ impl Cluster {
         }
     }
 
-    /// Changes the spec of one that is still as it was read, and says how it is then; `None`: somebody else has
+    /// Changes the spec of a QuarksJob that is still as it was read, and returns it; `None`: somebody else has
     /// written it since. A trial changes nothing.
     pub(crate) async fn patch(
         &self,
@@ -115,9 +115,9 @@ impl Cluster {
         patched.map(|object| self.viewed(&what, &object)).transpose()
     }
 
-    /// The Job of a run by what it says itself: one that the original has begun has another name than ours, and so have those
-    /// of pods that are followed, which only the history tells. `None`: there is none, or it is not known, as to who may list
-    /// no Jobs.
+    /// The name of a run's Job, by the Job's own labels: a Job of the original operator, or of a run for a pod, has
+    /// another name than the usual one, which only the history tells. `None`: there is none, or it is not known, as
+    /// when the user may not list Jobs.
     pub(crate) async fn job_of(&self, view: &View, run: u64) -> Option<String> {
         let jobs: Api<Job> = Api::namespaced(self.client.clone(), &self.namespace);
         let right = self.right_to("list", "jobs.batch");
@@ -139,13 +139,13 @@ impl Cluster {
         Ok(pods)
     }
 
-    /// A pod; `None`: it is gone.
+    /// Reads a pod; `None`: it is gone.
     pub(crate) async fn pod(&self, name: &str) -> Result<Option<Pod>, Failure> {
         let right = self.right_to("get", "pods");
         self.call(&format!("read pod {name}"), &right, self.of_pods().get_opt(name)).await
     }
 
-    /// What a container has printed; with `follow`, what it prints too. `None`: there is no log, for it has not
+    /// The log of a container; with `follow`, what it prints later too. `None`: there is no log, for it has not
     /// begun, or the pod is gone.
     pub(crate) async fn log(
         &self,
@@ -167,7 +167,7 @@ impl Cluster {
         self.call(&what, &self.right_to("get", "pods/log"), opened).await
     }
 
-    /// The labels that the namespace is without and that controllers ask for, as far as anybody may know.
+    /// The labels that controllers ask for and the namespace lacks, as far as the user may know.
     pub(crate) async fn missing_labels(&self) -> Option<Vec<String>> {
         let namespaces: Api<Namespace> = Api::all(self.client.clone());
         let found = tokio::time::timeout(REQUEST_TIMEOUT, namespaces.get(&self.namespace)).await;

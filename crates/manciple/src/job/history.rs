@@ -1,4 +1,4 @@
-//! `manciple job history`: the runs of one.
+//! `manciple job history`: prints the runs of a QuarksJob.
 
 use jiff::Timestamp;
 use kubernetes::quarks::view::RunView;

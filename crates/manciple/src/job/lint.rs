@@ -1,4 +1,4 @@
-//! `manciple job lint`: what is wrong with manifests, without a cluster.
+//! `manciple job lint`: prints the faults of manifests, without a cluster.
 
 use kubernetes::quarks::{Dialect, faults};
 use serde_json::Value;
@@ -35,7 +35,7 @@ pub(crate) async fn print(out: Output, args: &LintArgs) -> Result<(), Failure> {
     }
 }
 
-/// Those of a file's documents, and of its lists, that are for the controller.
+/// The objects of a file, also those in its lists, that are for the controller.
 fn objects(path: &str, text: &str) -> Result<Vec<Value>, Failure> {
     let documents =
         input::yaml(text).map_err(|error| Failure::usage(format!("{path}: {error}")))?;

@@ -1,4 +1,4 @@
-//! `manciple job list`: how each stands.
+//! `manciple job list`: prints the state of each QuarksJob.
 
 use jiff::Timestamp;
 use kubernetes::quarks::view::{RunEnd, View};
@@ -61,7 +61,7 @@ fn row(view: &View, now: Timestamp) -> [String; 8] {
     ]
 }
 
-/// How the newest run ended that has.
+/// The end of the newest run that has ended.
 fn last(view: &View) -> Option<&RunEnd> {
     view.runs.iter().find_map(|run| run.end.as_ref())
 }

@@ -1,4 +1,4 @@
-//! `manciple job logs`: what the pods of a run wrote, pod after pod, in the order in which they were made.
+//! `manciple job logs`: prints the logs of a run's pods, pod after pod, in the order in which they were made.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::cli::exit::Exit;
 use crate::cli::failure::Failure;
 use crate::cli::output::one_line;
 
-/// How often it is looked for another pod of a run that is followed.
+/// How often the command looks for another pod of a run that is followed.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 pub(crate) async fn print(cluster: &Cluster, args: &LogsArgs) -> Result<(), Failure> {
@@ -56,7 +56,7 @@ pub(crate) async fn print(cluster: &Cluster, args: &LogsArgs) -> Result<(), Fail
     }
 }
 
-/// The number of the run: the newest, unless somebody names another.
+/// The number of the wanted run: the newest, unless another is named.
 fn wanted(cluster: &Cluster, view: &View, run: Option<u64>) -> Result<u64, Failure> {
     let subject = cluster.subject(&view.name);
     match run {
@@ -82,7 +82,7 @@ fn goes_on(view: &View, run: u64) -> bool {
     view.run(run).is_some_and(|run| run.end.is_none())
 }
 
-/// As it is now; `None`: somebody deleted it.
+/// Reads the QuarksJob again; `None`: somebody deleted it.
 async fn still(cluster: &Cluster, name: &str) -> Result<Option<View>, Failure> {
     match cluster.view(name).await {
         Ok(view) => Ok(Some(view)),
@@ -91,7 +91,7 @@ async fn still(cluster: &Cluster, name: &str) -> Result<Option<View>, Failure> {
     }
 }
 
-/// Of several pods, which one's log follows.
+/// Prints which one of several pods has the log that follows.
 fn announce(cluster: &Cluster, pod: &Pod, of: usize) {
     if of > 1 && cluster.out.is_chatty() {
         cluster.out.note(&format!("--- {}", name(pod)));
@@ -137,7 +137,7 @@ async fn of_pod(
     }
 }
 
-/// There are no pods.
+/// The failure of a run without pods.
 fn none(cluster: &Cluster, name: &str, run: u64, view: Option<&View>) -> Failure {
     let subject = cluster.subject(name);
     match view.and_then(|view| view.run(run)) {

@@ -33,7 +33,7 @@ use crate::cli::failure::Failure;
 use crate::cli::output::{Output, one_line};
 use crate::cli::{Ongoing, RemoteArgs, format, times};
 
-/// Does what the command line says; `remote` says how to print.
+/// Carries out the command; `remote` says how to print.
 pub(crate) async fn perform(
     args: Box<JobArgs>,
     remote: &RemoteArgs,
@@ -52,7 +52,7 @@ pub(crate) async fn perform(
     }
 }
 
-/// A run, for programs.
+/// The document of a run, for programs.
 fn document(run: &RunView) -> Value {
     let mut document = json!({
         "run": run.id,
@@ -85,13 +85,13 @@ fn took(run: &RunView, now: Timestamp) -> String {
     }
 }
 
-/// How a run ended, in one line: its reason and its message.
+/// The end of a run, in one line: its reason and its message.
 fn why(outcome: &Outcome) -> String {
     let why = one_line(&format!("{}: {}", outcome.reason, outcome.message));
     why.trim_end_matches([':', ' ']).to_owned()
 }
 
-/// What is waited for, as a sentence.
+/// The sentence that says what the command waits for.
 fn waiting(waits: &str) -> String {
     match waits.starts_with("it waits") {
         true => waits.to_owned(),

@@ -1,4 +1,4 @@
-//! The log of one container: read whole, or followed until the container is over.
+//! Reads the log of one container: as a whole, or following it until the container is over.
 
 use std::cell::Cell;
 use std::pin::pin;
@@ -13,18 +13,18 @@ use super::cluster::Cluster;
 use crate::cli::failure::Failure;
 use crate::cli::output::Output;
 
-/// How often a container that has not begun, or begins again, is looked at.
+/// How often the command looks at a container that has not begun, or begins again.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// How long a pod's status may say that a container goes on whose log has ended.
 const LAG: Duration = Duration::from_secs(30);
 /// The longest line that is kept in memory, in bytes; a longer one is printed as several.
 const LINE: u64 = 1024 * 1024;
 
-/// Prints lines of logs, without those that are the agent's.
+/// A printer of log lines, which leaves out those of the agent.
 pub(crate) struct Printer {
     out: Output,
     run: u64,
-    /// Somebody was told that something is left out.
+    /// Whether the user was told that something is left out.
     told: Cell<bool>,
 }
 
@@ -34,17 +34,17 @@ pub(crate) struct Reading<'a> {
     pub(crate) printer: &'a Printer,
     pub(crate) pod: &'a str,
     pub(crate) container: &'a str,
-    /// What each line begins with.
+    /// The prefix of each line.
     pub(crate) prefix: String,
 }
 
 impl Printer {
-    /// Of the logs of this run.
+    /// A printer of the logs of this run.
     pub(crate) fn new(out: Output, run: u64) -> Self {
         Self { out, run, told: Cell::new(false) }
     }
 
-    /// For programs each line is a document of its own.
+    /// Prints a line; for programs each line is a document of its own.
     fn print(&self, reading: &Reading<'_>, line: &str) -> Result<(), Failure> {
         let Reading { pod, container, prefix, .. } = reading;
         match self.out.is_json() {
@@ -57,7 +57,7 @@ impl Printer {
         }
     }
 
-    /// Something is left out, which is said once.
+    /// Says, once, that something is left out.
     fn left_out(&self) {
         if !self.told.replace(true) {
             self.note("(output stands in this log too, sealed: those lines are left out)");
@@ -72,7 +72,7 @@ impl Printer {
 }
 
 impl Reading<'_> {
-    /// What the container has printed so far.
+    /// Prints what the container has printed so far.
     pub(crate) async fn whole(self, pod: &Pod) -> Result<(), Failure> {
         let status = self.status(pod);
         let log = match status.is_some_and(has_begun) {
@@ -94,7 +94,7 @@ impl Reading<'_> {
         self.lines(log).await
     }
 
-    /// What the container prints until it is over; each time that it is started again, too.
+    /// Prints what the container prints until it is over, also each time that it is started again.
     pub(crate) async fn follow(self) -> Result<(), Failure> {
         let mut read = None;
         let mut silent = Instant::now();
@@ -166,7 +166,7 @@ fn is_running(status: &ContainerStatus) -> bool {
     status.state.as_ref().is_some_and(|state| state.running.is_some())
 }
 
-/// Whether a container prints nothing any more, nor will again.
+/// Whether a container is over, so that it prints nothing any more.
 fn is_over(pod: &Pod, status: Option<&ContainerStatus>) -> bool {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     let restarts = pod.spec.as_ref().and_then(|spec| spec.restart_policy.as_deref());

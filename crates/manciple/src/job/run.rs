@@ -1,4 +1,4 @@
-//! `manciple job run`: says `now`, and waits for the end of the run that this makes.
+//! `manciple job run`: sets the strategy `now`, and waits for the end of the run that this makes.
 
 use std::time::{Duration, Instant};
 
@@ -17,9 +17,10 @@ use crate::cli::output::{Output, one_line, shown};
 use crate::cli::progress::Progress;
 use crate::cli::times;
 
-/// How often others may write between our reading and our writing.
+/// How many times the write is tried if others write between the read and the write.
 const TRIES: usize = 10;
-/// A controller that is there takes a trigger at once; replicas change places in some 15 s.
+/// How long a trigger may stand before the user is told that no controller takes it. A controller that is there takes
+/// it at once; replicas change places in some 15 s.
 const UNTAKEN: Duration = Duration::from_secs(10);
 
 pub(crate) async fn run(cluster: &Cluster, args: &RunArgs) -> Result<(), Failure> {
@@ -37,7 +38,7 @@ pub(crate) async fn run(cluster: &Cluster, args: &RunArgs) -> Result<(), Failure
     shown(print(cluster.out, &run).map_err(unprinted), ended(cluster, &args.name, &run))
 }
 
-/// Says `now`. How it was before: the run is the first after those.
+/// Sets the strategy `now`. Returns the job as it was before: the run is the first after those that it had.
 async fn trigger(cluster: &Cluster, args: &RunArgs) -> Result<View, Failure> {
     let subject = cluster.subject(&args.name);
     let spec = spec(&args.input);
@@ -75,7 +76,7 @@ fn spec(inputs: &[Input]) -> Value {
     json!({ "trigger": trigger })
 }
 
-/// Somebody's `now` stands already. One run is made of both, so they have to mean the same.
+/// Checks that this trigger means the same as a `now` that stands already: one run is made of both.
 fn join(cluster: &Cluster, view: &View, inputs: &[Input]) -> Result<(), Failure> {
     let subject = cluster.subject(&view.name);
     let is_same = match &view.inputs {
@@ -111,7 +112,7 @@ fn no_inputs(subject: &str) -> Failure {
     )
 }
 
-/// What an untaken trigger waits for, as far as the resource says it.
+/// The reason why a trigger waits, as far as the resource says it.
 pub(super) fn waits_for(view: &View) -> Option<String> {
     let going = view.runs.iter().find(|run| run.end.is_none());
     let queued = matches!(view.concurrency, Concurrency::Queue | Concurrency::Replace);
@@ -123,7 +124,7 @@ pub(super) fn waits_for(view: &View) -> Option<String> {
     }
 }
 
-/// Nobody waits.
+/// Prints that the run was triggered, where the user does not wait for its end.
 fn triggered(cluster: &Cluster, name: &str) -> Result<(), Failure> {
     let out = cluster.out;
     if out.is_json() {
@@ -138,14 +139,14 @@ fn triggered(cluster: &Cluster, name: &str) -> Result<(), Failure> {
     out.line(&format!("{} is triggered", cluster.subject(name)))
 }
 
-/// Waits for the end of a run, and says how far it is.
+/// A waiter for the end of a run, which shows its progress.
 struct Waiter<'c> {
     cluster: &'c Cluster,
     before: &'c View,
     progress: Progress,
     started: Instant,
     away: Away,
-    /// Nobody took the trigger for a while, and that was said.
+    /// Whether the user was told that nobody takes the trigger.
     hinted: bool,
     /// The run, once it is known.
     run: Option<u64>,
@@ -178,7 +179,7 @@ impl<'c> Waiter<'c> {
         }
     }
 
-    /// The run, if it has ended.
+    /// Looks at the job; returns the run, if it has ended.
     async fn look(&mut self, view: &View) -> Result<Option<RunView>, Failure> {
         if view.uid != self.before.uid {
             return Err(self.deleted());
@@ -212,7 +213,7 @@ impl<'c> Waiter<'c> {
         Ok(None)
     }
 
-    /// Whether it is worth to ask again.
+    /// Takes a failed look; `Ok` if it is worth to look again.
     fn trouble(&mut self, failure: Failure) -> Result<(), Failure> {
         if failure.exit == Exit::Missing {
             return Err(self.deleted());
@@ -294,7 +295,7 @@ impl<'c> Waiter<'c> {
     }
 }
 
-/// Prints how a run has ended.
+/// Prints the end of a run.
 fn print(out: Output, run: &RunView) -> Result<(), Failure> {
     if out.is_json() {
         return out.json(&document(run));
@@ -313,7 +314,7 @@ fn print(out: Output, run: &RunView) -> Result<(), Failure> {
     ])
 }
 
-/// A failure, if a run has failed.
+/// Returns a failure, if the run has failed.
 fn ended(cluster: &Cluster, name: &str, run: &RunView) -> Result<(), Failure> {
     match &run.end {
         Some(RunEnd { outcome, .. }) if !outcome.succeeded => {

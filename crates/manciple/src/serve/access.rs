@@ -1,4 +1,4 @@
-//! Who asks, by what a cluster knows: tokens of its own, and Secrets that hold users and tokens.
+//! Authentication by a cluster: with the cluster's own tokens, and with Secrets that hold users and tokens.
 
 use std::sync::Arc;
 
@@ -15,12 +15,12 @@ use crate::role::Role;
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ClusterTokens {
-    /// Whom a token has to be meant for, one of them; none: the API server.
+    /// The audiences of which a token must have one; none: the API server.
     pub(crate) audiences: Vec<String>,
-    /// The cluster is asked whether somebody may do what they ask for (SubjectAccessReview): the verb is
+    /// Whether the cluster is asked if a user may send a request (SubjectAccessReview): the verb is
     /// the method, the path that of the request up to where ids begin.
     pub(crate) access_review: bool,
-    /// Or who has which role.
+    /// The roles that are granted to users and groups.
     pub(crate) grants: Vec<Grant>,
 }
 
@@ -28,16 +28,16 @@ pub(crate) struct ClusterTokens {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Grant {
-    /// `system:serviceaccount:NAMESPACE:NAME`, or another user of the cluster.
+    /// The user: `system:serviceaccount:NAMESPACE:NAME`, or another user of the cluster.
     pub(crate) user: Option<String>,
-    /// `system:serviceaccounts:NAMESPACE`, or another group.
+    /// The group: `system:serviceaccounts:NAMESPACE`, or another group.
     pub(crate) group: Option<String>,
     #[serde(default)]
     pub(crate) role: Role,
 }
 
 impl ClusterTokens {
-    /// What of it cannot be meant, by member.
+    /// The faults in these settings, by member.
     pub(crate) fn faults(&self) -> Vec<String> {
         let mut faults = Vec::new();
         let member = "auth.kubernetes";
@@ -58,7 +58,7 @@ impl ClusterTokens {
         faults
     }
 
-    /// The highest role that somebody was granted.
+    /// The highest role that a user was granted.
     fn granted(&self, who: &Identity) -> Option<Role> {
         let meant = |grant: &&Grant| {
             grant.user.as_ref().is_some_and(|user| *user == who.user)
@@ -80,7 +80,7 @@ pub(crate) struct NamedSecret {
 }
 
 impl NamedSecret {
-    /// Adds what the Secret holds, if it is there, to who is known; says what is wrong with it.
+    /// Adds the user and the token of the Secret, if it is there, to the credentials; logs what is wrong with it.
     pub(crate) fn add(
         &self,
         credentials: Credentials,
@@ -106,14 +106,15 @@ impl NamedSecret {
     }
 }
 
-/// What of a Secret is a user, and what a token.
+/// The user and the token that a Secret holds.
 struct Held<'s> {
     user: Option<(&'s str, &'s str)>,
     token: Option<&'s str>,
 }
 
 impl<'s> Held<'s> {
-    /// Keys as `kubernetes.io/basic-auth` has them, and `token`. One trailing newline is not part of it.
+    /// Reads the keys of a Secret: those of `kubernetes.io/basic-auth`, and `token`. One trailing newline is not part
+    /// of a value.
     fn read(data: &'s SecretData) -> Result<Self, String> {
         let text = |key: &str| {
             let Some(bytes) = data.get(key) else { return Ok(None) };
@@ -136,7 +137,7 @@ impl<'s> Held<'s> {
     }
 }
 
-/// What a cluster is asked about those who ask.
+/// The access to a cluster for authenticating requests.
 #[derive(Default)]
 pub(crate) struct Access {
     pub(crate) followed: Option<Arc<Followed>>,
@@ -144,7 +145,7 @@ pub(crate) struct Access {
 }
 
 impl Access {
-    /// Who sent a request with a token of the cluster; `None` if it is nobody's.
+    /// The sender of a request with a token of the cluster; `None` if the token is nobody's.
     pub(crate) async fn principal(
         &self,
         request: Presented<'_>,
@@ -189,13 +190,13 @@ fn bearer(authorization: &HeaderValue) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
-/// Whether a path is of the operator's API, of a broker apart or of all.
+/// Whether a path belongs to the operator's API, of a single broker or of the whole server.
 fn is_admin(path: &str) -> bool {
     let below = path.strip_prefix("/brokers/").and_then(|rest| rest.split_once('/'));
     below.map_or(path.trim_start_matches('/'), |(_, below)| below).starts_with("admin/")
 }
 
-/// A path up to where ids begin: what a rule can name.
+/// A path up to where ids begin, so that an RBAC rule can name it.
 fn asked(path: &str) -> &str {
     const IDS: &str = "/v2/service_instances";
     match path.find(IDS) {

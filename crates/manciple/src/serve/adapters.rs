@@ -1,4 +1,4 @@
-//! The adapters of the engine's ports: to this machine, or to a cluster, where records are kept and runs are made.
+//! The adapters of the engine's ports, to this machine or to a cluster.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -25,27 +25,29 @@ use super::keys;
 use crate::admin::routes::Backup;
 use crate::process::keep_lease;
 
-/// Why a store takes no writes or is not to be trusted, if it is so.
+/// A function that says why the store takes no writes or is damaged; `None`: it works.
 pub(crate) type Refusing = Arc<dyn Fn() -> Option<String> + Send + Sync>;
 
-/// Work that goes on beside.
+/// Background work, to be spawned.
 pub(crate) type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// What an engine stands on, and what else the rest of the server knows of where that is.
+/// The ports of an engine, and what else the server needs to know of its adapters.
 pub(crate) struct Adapters {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) runner: Arc<dyn Runner>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) backup: Arc<dyn Backup>,
-    /// Why the store takes no writes, if it takes none.
+    /// The reason why the store takes no writes, if it takes none.
     pub(crate) refusing: Refusing,
-    /// Where several processes share the work.
+    /// The leadership, where several processes share the work.
     pub(crate) leadership: Option<Leadership>,
-    /// Where several brokers share the catalog.
+    /// The group of brokers, where several share the catalog.
     group: Option<Grouped>,
-    /// The namespace of this release, where Jobs may be in further ones: others may have theirs there, of the same names.
+    /// The namespace of this release, if Jobs may be in further ones: another release may have Jobs of the same names
+    /// there.
     pub(crate) home: Option<String>,
-    /// What operations are counted by where no `Broker` says it; empty, which is as none, where there is but one broker.
+    /// The label value by which operations are counted if no `Broker` gives one; empty, as if there were none, if there
+    /// is only one broker.
     name: &'static str,
 }
 
@@ -77,7 +79,7 @@ impl Adapters {
         }
     }
 
-    /// The name of the `Broker` that a record is of; `name`, where no `Broker` is served.
+    /// A function that gives the name of a record's `Broker`; `name`, if no `Broker` is served.
     pub(crate) fn broker(&self) -> Arc<dyn Fn(&Record) -> String + Send + Sync> {
         match &self.group {
             None => {
@@ -97,12 +99,12 @@ impl Adapters {
         }
     }
 
-    /// The records as resources, where they are.
+    /// The store of records as resources, if there is one.
     pub(crate) fn resources(&self) -> Option<Arc<KubernetesStore>> {
         self.leadership.as_ref().map(|leadership| Arc::clone(&leadership.store))
     }
 
-    /// What is told of ended operations, beside `first`.
+    /// The observer of ended operations: `first`, and those of the adapters.
     pub(crate) fn observer(&self, first: Arc<dyn Observer>) -> Arc<dyn Observer> {
         match &self.leadership {
             Some(leadership) => Arc::new(Events::new(Arc::clone(&leadership.store), first)),
@@ -111,21 +113,21 @@ impl Adapters {
     }
 }
 
-/// The part of a replica among others.
+/// The part of this replica among others.
 pub(crate) struct Leadership {
     store: Arc<KubernetesStore>,
     lead: Arc<Lead>,
 }
 
 impl Leadership {
-    /// Does what a leader does, whenever this process is it.
+    /// Carries out operations whenever this process leads.
     /// To be spawned.
     pub(crate) fn take_part(&self, engine: &Engine) -> Task {
         let (store, lead) = (Arc::clone(&self.store), Arc::clone(&self.lead));
         Box::pin(kubernetes::control(engine.clone(), store, lead))
     }
 
-    /// Begins to want to lead.
+    /// Begins to compete for the Lease.
     pub(crate) fn stand(&self) -> Arc<Lead> {
         tokio::spawn(keep_lease(Arc::clone(&self.lead)));
         Arc::clone(&self.lead)
@@ -133,7 +135,7 @@ impl Leadership {
 }
 
 impl Adapters {
-    /// To this machine.
+    /// The adapters to this machine.
     pub(crate) async fn machine(
         config: &Config,
         data_dir: &Path,
@@ -162,7 +164,7 @@ impl Adapters {
         })
     }
 
-    /// To a cluster: to what is recorded there under a name.
+    /// The adapters to a cluster, for the records of a broker's name.
     pub(crate) async fn cluster(
         cluster: &Connected,
         broker: &str,
@@ -189,7 +191,7 @@ impl Adapters {
 }
 
 impl Adapters {
-    /// To a cluster, for templates, whose broker runs in this process.
+    /// The adapters to a cluster for templates, whose broker runs in this process.
     pub(crate) async fn templates(
         client: Client,
         namespace: &str,
@@ -213,7 +215,7 @@ impl Adapters {
     }
 }
 
-/// The store of this machine.
+/// Opens the store of this machine.
 pub(crate) fn open_store(config: &Config, data_dir: &Path) -> anyhow::Result<EmbeddedStore> {
     let keys = keys::choose(&config.encryption, data_dir)?;
     let mut options = Options::new(data_dir, keys.current);
@@ -261,7 +263,7 @@ async fn open_runner(
     Ok(ProcessRunner::open(settings)?)
 }
 
-/// Copies of the store.
+/// The backup of a store on this machine.
 struct Copies(Arc<EmbeddedStore>);
 
 #[async_trait]
@@ -273,7 +275,7 @@ impl Backup for Copies {
     }
 }
 
-/// A cluster has its own ways.
+/// The backup of a cluster, which is refused: a cluster is backed up in its own way.
 struct NoCopies;
 
 #[async_trait]

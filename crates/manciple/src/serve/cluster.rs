@@ -1,4 +1,4 @@
-//! Connecting to the cluster that a configuration names: records are resources there, runs are Jobs, and one of several
+//! Connects to the cluster that a configuration names, where records are resources, runs are Jobs, and one of several
 //! replicas leads.
 
 use std::path::{Path, PathBuf};
@@ -18,25 +18,25 @@ use super::config::{AgentDelivery, Auth, Cluster, Config, Spelling};
 use crate::process::{identity, pod};
 use crate::random;
 
-/// The agent as it goes into a ConfigMap.
+/// The name of the packed agent's file, as it goes into a ConfigMap.
 const PACKED_AGENT: &str = "manciple-agent.packed";
 
-/// A cluster that answers.
+/// A cluster to which there is a connection.
 pub(crate) struct Connected {
     pub(crate) client: Client,
-    /// How runs are made, but for what `Broker`s say.
+    /// The settings of runs, but for what `Broker`s say.
     base: JobSettings,
     further: Vec<String>,
-    /// The `Broker`s, if they are who serves.
+    /// The registry of `Broker`s, if these are served.
     pub(crate) registry: Option<Arc<Registry>>,
     pub(crate) lead: Arc<Lead>,
 }
 
-/// What is recorded under a name, and who carries it out: of a group of brokers, or of the one.
+/// The store and the runner of a broker's name: of a group of brokers, or of a single one.
 pub(crate) struct Opened {
     pub(crate) store: Arc<KubernetesStore>,
     pub(crate) runner: JobRunner,
-    /// Who is in it, if `Broker`s say so.
+    /// The brokers of the group, if they are `Broker`s.
     pub(crate) brokers: Option<Arc<Brokers>>,
 }
 
@@ -46,12 +46,12 @@ impl Connected {
         &self.base.namespace
     }
 
-    /// Where else Jobs may be.
+    /// The further namespaces in which Jobs may be.
     pub(crate) fn further(&self) -> &[String] {
         &self.further
     }
 
-    /// Opens what is recorded under a name, and its runs.
+    /// Opens the records of a broker's name, and its runs.
     pub(crate) async fn open(&self, name: &str) -> anyhow::Result<Opened> {
         let base = JobSettings { broker: name.to_owned(), ..self.base.clone() };
         let settings = StoreSettings { namespace: base.namespace.clone(), broker: name.to_owned() };
@@ -70,7 +70,7 @@ impl Connected {
 
 #[cfg(test)]
 impl Connected {
-    /// To an API server of a test, in the namespace `home`.
+    /// A connection to an API server of a test, in the namespace `home`.
     pub(crate) fn before(client: Client, registry: &Arc<Registry>, name: &str) -> Self {
         let base = JobSettings::new("home", name, "", "agent");
         let lead = Arc::new(Lead::new(client.clone(), "home", name, "this"));
@@ -80,7 +80,7 @@ impl Connected {
 }
 
 impl Cluster {
-    /// Connects, and finds out what has to be known before anything is opened.
+    /// Connects to the cluster, and finds out what has to be known before anything is opened.
     pub(crate) async fn connect(&self, config: &Config, name: &str) -> anyhow::Result<Connected> {
         let namespace = self.namespace()?;
         let client = kubernetes::client(self.kubeconfig.as_deref()).await?;
@@ -94,7 +94,7 @@ impl Cluster {
         Ok(Connected { client, base, further: self.job_namespaces.clone(), registry, lead })
     }
 
-    /// What the cluster is asked about those who ask.
+    /// The access to the cluster for authenticating requests.
     pub(crate) async fn access(&self, auth: &Auth) -> anyhow::Result<Access> {
         if auth.of_cluster().is_none() {
             return Ok(Access::default());
@@ -126,7 +126,7 @@ impl Cluster {
         Ok(password)
     }
 
-    /// How the agent comes into pods.
+    /// The way in which the agent comes into pods.
     pub(crate) async fn delivery(
         &self,
         client: &Client,
@@ -167,7 +167,7 @@ impl Cluster {
     }
 }
 
-/// The packed agent beside this program, or where our image has it.
+/// The path of the packed agent: beside this program, or where Manciple's image has it.
 fn packed_agent() -> PathBuf {
     let ours = std::env::current_exe().unwrap_or_default().with_file_name(PACKED_AGENT);
     if ours.is_file() { ours } else { Path::new("/").join(PACKED_AGENT) }

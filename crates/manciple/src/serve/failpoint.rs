@@ -1,12 +1,13 @@
-//! Ends the process at a named point, as `kill -9` would: for tests, with the feature `failpoints`.
+//! The failpoint of a server: ends the process at a named point, as `kill -9` would; for tests, with the feature
+//! `failpoints`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// `POINT:N`: die when POINT is passed for the Nth time.
+/// The variable with the failpoint, as `POINT:N`: the process dies when POINT is passed for the Nth time.
 const VARIABLE: &str = "MANCIPLE_FAILPOINT";
 
-/// Takes the variable up, if there is one.
+/// Installs the failpoint that the variable names, if it is set.
 pub(crate) fn install() {
     let Ok(spec) = std::env::var(VARIABLE) else { return };
     let Some((point, times)) = spec.split_once(':') else { return };

@@ -23,7 +23,7 @@ pub(crate) struct Keys {
     pub(crate) previous: Option<KeySource>,
 }
 
-/// The file of a key. One that a flag or its variable names goes before a variable that holds the key itself, and
+/// The file of a key. A file that a flag or its variable names goes before a variable that holds the key itself, and
 /// that before the configuration.
 pub(crate) fn file(
     given: Option<PathBuf>,

@@ -1,4 +1,4 @@
-//! What is counted. No id and no secret is ever a label, and no name but that of a `Broker` resource: the number of
+//! The metrics. No id and no secret is ever a label, and no name but that of a `Broker` resource: the number of
 //! series is fixed by the program, and where `Broker`s are served, by their number.
 
 use std::fmt::Write;
@@ -17,10 +17,10 @@ use prometheus_client::registry::{Registry, Unit};
 
 use crate::counts;
 
-/// From 0.1 ms, an answer from memory, to 50 s, a held bind.
+/// The buckets of requests' durations, from 0.1 ms, an answer from memory, to 50 s, a held bind.
 const REQUEST_BUCKETS: [f64; 12] =
     [0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0, 5.0, 20.0, 60.0];
-/// From a script's quarter of a second to a large database's hour.
+/// The buckets of operations' durations, from a script's quarter of a second to a large database's hour.
 const OPERATION_BUCKETS: [f64; 10] =
     [0.25, 1.0, 2.5, 5.0, 15.0, 60.0, 300.0, 900.0, 1800.0, 3600.0];
 
@@ -100,8 +100,8 @@ impl Metrics {
         })
     }
 
-    /// The text that Prometheus reads; `leads`: this process carries operations out; `instances` is how
-    /// TemplateInstances stand, where they are made here.
+    /// The text that Prometheus reads; `leads`: this process carries operations out; `instances` are the counts of
+    /// TemplateInstances, if they are made here.
     pub(crate) fn text(
         &self,
         in_progress: usize,
@@ -127,7 +127,7 @@ impl Metrics {
     }
 }
 
-/// A client chooses its method: only those that we know become labels.
+/// The label for a method: clients may send any, so only known ones become labels.
 fn method_label(method: &http::Method) -> &'static str {
     match method.as_str() {
         "GET" => "GET",
@@ -140,7 +140,7 @@ fn method_label(method: &http::Method) -> &'static str {
     }
 }
 
-/// Hands the server's exchanges to the metrics and the log.
+/// The observer that hands the server's exchanges to the metrics and the log.
 pub(crate) struct Exchanges(pub(crate) Arc<Metrics>);
 
 impl Observer for Exchanges {
@@ -178,10 +178,10 @@ impl Observer for Exchanges {
     }
 }
 
-/// Hands ended operations to the metrics and the log.
+/// The observer that hands ended operations to the metrics and the log.
 pub(crate) struct Operations {
     pub(crate) metrics: Arc<Metrics>,
-    /// The `Broker` that an operation is of; empty, which is as none, where there is but one broker.
+    /// A function that gives the `Broker` of an operation; empty, as if there were none, if there is only one broker.
     pub(crate) broker: Arc<dyn Fn(&Record) -> String + Send + Sync>,
 }
 

@@ -1,4 +1,4 @@
-//! `/healthz`, `/readyz` and `/metrics`.
+//! The routes `/healthz`, `/readyz` and `/metrics` of a server.
 
 use std::sync::Arc;
 
@@ -15,18 +15,18 @@ use super::groups::Serving;
 use super::metrics::Metrics;
 use crate::admin::refusal::{explain_method, unwelcome};
 
-/// What the probes look at.
+/// The state that the probes look at.
 #[derive(Clone)]
 pub(crate) struct Probes {
     pub(crate) serving: Serving,
-    /// Why the store takes no writes or is not to be trusted, if it is so.
+    /// A function that says why the store takes no writes or is damaged; `None`: it works.
     pub(crate) refusing: Arc<dyn Fn() -> Option<String> + Send + Sync>,
     pub(crate) metrics: Arc<Metrics>,
-    /// Who may read the metrics; `None`: everybody.
+    /// The authentication for the metrics; `None`: everybody may read them.
     pub(crate) authentication: Option<Authentication>,
 }
 
-/// The routes. The first two answer everybody: yes, or no and why in words without any name.
+/// The routes. The first two answer everybody: yes, or no, and why, without naming anything of the configuration.
 pub(crate) fn routes(probes: Probes) -> Router {
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
@@ -36,7 +36,7 @@ pub(crate) fn routes(probes: Probes) -> Router {
         .with_state(probes)
 }
 
-/// Ready once there is a catalog to serve, while orders can be recorded.
+/// Answers `/readyz`: ready once there is a catalog to serve, while orders can be recorded.
 async fn ready(State(probes): State<Probes>) -> Response {
     let no = |words: String| (StatusCode::SERVICE_UNAVAILABLE, words).into_response();
     if !probes.serving.is_ready() {

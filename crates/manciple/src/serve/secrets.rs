@@ -1,4 +1,4 @@
-//! Passwords, tokens and keys: read from files, made at the first start where none are configured.
+//! Passwords, tokens and keys: they are read from files, and made at the first start if none are configured.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -24,25 +24,25 @@ use crate::role::Role;
 /// The largest secret file read, in bytes.
 const LARGEST: u64 = 64 * 1024;
 
-/// The user who is made where none is configured.
+/// The name of the user who is made if none is configured.
 pub(crate) const FIRST_USER: &str = "admin";
 
-/// The password of the user who is made where none is configured.
+/// The password of the user who is made if none is configured.
 pub(crate) enum First {
-    /// In a file of this folder, made if it is not there.
+    /// The password is in a file of this folder, made if it is not there.
     Folder(PathBuf),
-    /// This one: it is kept elsewhere.
+    /// The password is this one, which is kept elsewhere.
     Password(String),
     /// There is no such user.
     Nobody,
 }
 
-/// Who may ask, read again when files and Secrets change.
+/// The callers who may send requests, read again when files and Secrets change.
 pub(crate) struct Callers {
     auth: Auth,
     first: First,
     access: Access,
-    /// What each file held when it could last be read.
+    /// The content of each file when it could last be read.
     files: Mutex<BTreeMap<PathBuf, Zeroizing<String>>>,
     current: RwLock<Arc<Credentials>>,
 }
@@ -71,8 +71,8 @@ impl Callers {
         Ok(callers)
     }
 
-    /// Reads the files and Secrets again. Of a file that cannot be read, what it held before stays good; whatever else
-    /// has changed, and may have been revoked, is taken up all the same.
+    /// Reads the files and Secrets again. If a file cannot be read, its content before stays valid; all other
+    /// changes, which may revoke something, are taken up all the same.
     ///
     /// # Errors
     /// If a file could never be read.
@@ -111,7 +111,7 @@ impl Callers {
         Ok(())
     }
 
-    /// What a file holds, or held before.
+    /// The content of a file, or what it held before if it cannot be read.
     fn secret(&self, path: &Path) -> anyhow::Result<Zeroizing<String>> {
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         match (read(path), files.get(path)) {
@@ -128,7 +128,7 @@ impl Callers {
         }
     }
 
-    /// For the server.
+    /// The authentication of the server by these callers.
     pub(crate) fn authentication(self: &Arc<Self>) -> Authentication {
         if self.auth.disabled {
             return Authentication::Disabled;
@@ -200,8 +200,8 @@ fn read_bytes(path: &Path) -> anyhow::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Makes a new secret, readable by its owner only, unless there is one: of several who start at once the first makes it,
-/// and the others read it. Whether it was made.
+/// Makes a file with a new secret, readable by its owner only, unless there is one: of several processes that start at
+/// once the first makes it, and the others read it. Returns whether it was made.
 ///
 /// Killed at any instant, this leaves the whole secret under its name, or nothing there.
 pub(crate) fn make(path: &Path, secret: &str) -> anyhow::Result<bool> {
@@ -220,8 +220,8 @@ fn write(path: &Path, secret: &str) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Gives a file a further name, unless something has that: to rename it would replace what is there. Where files have one
-/// name each, as on FAT, it is renamed all the same, if nothing is there.
+/// Gives a file a further name (a hard link), unless something has that name: a rename would replace it. On file
+/// systems without hard links, as FAT, the file is renamed all the same, if nothing is there.
 fn name(file: &Path, name: &Path) -> io::Result<bool> {
     let linked = std::fs::hard_link(file, name).or_else(|error| match error.kind() {
         io::ErrorKind::AlreadyExists => Err(error),

@@ -1,4 +1,4 @@
-//! From a configuration to a server that answers, and from a signal to a process that has ended.
+//! Starts a server from a configuration, and ends it in order on a signal.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -31,7 +31,7 @@ use crate::process::{
     EVERYWHERE, LINGER, bind, identity, is_an_address, keep_lease, told_to_end, whole,
 };
 
-/// How often files of secrets and certificates are looked at.
+/// How often the server looks whether files of secrets and certificates have changed.
 const LOOK_AT_FILES: Duration = Duration::from_secs(10);
 /// How often the catalog is read again, unless said otherwise.
 const REFRESH: Duration = Duration::from_secs(600);
@@ -98,7 +98,7 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
     ended
 }
 
-/// Who may come in.
+/// Reads the callers who may send requests.
 async fn callers(config: &Config, broker: &str, data_dir: &Path) -> anyhow::Result<Arc<Callers>> {
     let (first, access) = match &config.kubernetes {
         None => (First::Folder(data_dir.to_owned()), Access::default()),
@@ -113,9 +113,9 @@ async fn callers(config: &Config, broker: &str, data_dir: &Path) -> anyhow::Resu
     Callers::open(&config.auth, first, access)
 }
 
-/// Waits until nothing new is to be taken: a while after the `end` in a pod, and at once where the API server went back
-/// to an earlier time, or a task panicked that all else relies on. In that while it is not the one that leads: whoever comes
-/// after it has the settings that were given last, and those that this one has may have been taken back.
+/// Waits until the server has to stop taking requests: a while after `end` in a pod, and at once if the API server went
+/// back to an earlier time or a vital task panicked. In that while this process gives the lead away: its successor has
+/// the newest settings, where those of this process may have been revoked.
 async fn over(
     end: impl Future<Output = ()>,
     give_back: impl Future<Output = ()>,
@@ -135,14 +135,14 @@ async fn over(
     tracing::info!("told to end: answering what was asked, taking nothing new");
 }
 
-/// Leaves the lead to another, who goes on with what is in progress; done again, it does nothing.
+/// Gives the lead to another replica, which goes on with what is in progress; called again, it does nothing.
 async fn give_back(lead: Option<&Lead>, serving: &Serving) {
     let Some(lead) = lead else { return };
     serving.engines().iter().for_each(|engine| engine.set_driving(false));
     lead.give_back().await;
 }
 
-/// Where to listen, and where it is usual here.
+/// The address to listen on, and the usual one here.
 fn listen(given: Option<&str>, pod: bool, open: bool) -> anyhow::Result<(&str, &'static str)> {
     // Whoever asks a pod, and probes it, is elsewhere.
     let usual = if pod { EVERYWHERE } else { "127.0.0.1:8080" };
@@ -154,30 +154,30 @@ fn listen(given: Option<&str>, pod: bool, open: bool) -> anyhow::Result<(&str, &
     Ok((given.unwrap_or(usual), usual))
 }
 
-/// What every engine here is served with.
+/// The parts that are common to all engines of this server.
 #[derive(Clone)]
 pub(crate) struct Parts {
     config: Config,
     pub(crate) policy: engine::Policy,
     callers: Arc<Callers>,
     metrics: Arc<Metrics>,
-    /// The memory for them is one.
+    /// The room for request bodies, which all engines share.
     bodies: Bodies,
 }
 
-/// What serves.
+/// A server that was put together, but for its probes.
 struct Served {
     serving: Serving,
-    /// Who leads among several.
+    /// The lead among several replicas, if there may be several.
     lead: Option<Arc<Lead>>,
-    /// Why the store takes no writes, if it takes none.
+    /// A function that says why the store takes no writes, if it takes none.
     refusing: Refusing,
     /// The routes, but for the probes.
     router: Router,
 }
 
 impl Parts {
-    /// One broker, or several as one.
+    /// Serves one broker, or several as one.
     async fn one(&self, adapters: Adapters) -> anyhow::Result<Served> {
         let engine = self.engine(&adapters, self.policy.clone());
         // The saved catalog first. One of a file is read now, and its faults end the start; the broker may
@@ -196,7 +196,7 @@ impl Parts {
         Ok(Served { serving: Serving::One(engine), lead, refusing: adapters.refusing, router })
     }
 
-    /// On a cluster.
+    /// Serves on a cluster: brokers, templates, or both.
     async fn cluster(&self) -> anyhow::Result<Served> {
         let cluster = self.config.kubernetes.clone().unwrap_or_default();
         if let Some(of) = cluster.templates.as_ref().filter(|_| cluster.is_of_templates()) {
@@ -223,7 +223,7 @@ impl Parts {
         Ok(Served { serving, router, ..served })
     }
 
-    /// On a cluster, what is not of templates.
+    /// Serves the brokers of a cluster, without templates.
     async fn brokers(&self, cluster: &Cluster, connected: Connected) -> anyhow::Result<Served> {
         let apart = (cluster.brokers == Some(Several::Apart)).then(|| connected.registry.clone());
         let Some(registry) = apart.flatten() else {
@@ -286,12 +286,12 @@ impl Parts {
         })
     }
 
-    /// Of an engine: the Open Service Broker API, and the operator's.
+    /// The routes of an engine: the Open Service Broker API, and the operator's.
     fn routes(&self, engine: &Engine, adapters: &Adapters) -> Router {
         self.routes_of(Arc::new(engine.clone()), engine, adapters)
     }
 
-    /// The same, with something before the engine.
+    /// Does as [`Self::routes`], with another backend before the engine.
     pub(crate) fn routes_of(
         &self,
         backend: Arc<dyn Backend>,
@@ -306,7 +306,7 @@ impl Parts {
         routes::routes(admin).merge(osb::server::router(backend, self.settings()))
     }
 
-    /// How the Open Service Broker API is served, of whichever engine.
+    /// The settings with which the Open Service Broker API is served, for every engine.
     fn settings(&self) -> Settings {
         let http = &self.config.http;
         let mut settings = Settings::new(self.callers.authentication());
@@ -320,7 +320,8 @@ impl Parts {
     }
 }
 
-/// Of resources: the API server says so of each write.
+/// The function for stores on a cluster, which always says that writes are taken: the API server refuses each write
+/// itself.
 fn nothing_refuses() -> Refusing {
     Arc::new(|| None)
 }
@@ -356,8 +357,8 @@ async fn watch(
     }
 }
 
-/// Reads the catalogs again whenever it is due, each beside the others: a broker may take minutes, and what was revoked
-/// meanwhile does not wait for it. However often it falls due while they are read, they are read once more.
+/// Reads the catalogs again whenever that is due, all at once, in a task of its own: a broker may take minutes, for
+/// which revoked credentials must not wait. If it falls due while they are read, they are read once more.
 async fn read_catalogs(serving: Serving, due: Arc<Notify>) {
     loop {
         due.notified().await;

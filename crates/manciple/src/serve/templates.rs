@@ -1,5 +1,5 @@
-//! Templates as services: an engine of their own, under `/brokers/template.openshift.io`, and the controller that makes
-//! what is ordered.
+//! Serves templates as services: with an engine of their own, under `/brokers/template.openshift.io`, and the
+//! controller that makes the ordered instances.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,25 +16,25 @@ use super::adapters::Adapters;
 use super::config::{Period, Templates};
 use super::start::Parts;
 
-/// How long an operation may take: longer than any instance is waited for.
+/// The longest that an operation may take: longer than an instance may take.
 const LONGEST: Duration = Duration::from_secs(7 * 24 * 60 * 60);
-/// How often work is begun anew whose process has gone, or that could not go on.
+/// How many attempts an operation has: work is begun anew if its process has gone, or it could not go on.
 const ATTEMPTS: u32 = 1_000;
-/// How many operations wait at once: waiting costs a watch, and nothing else.
+/// How many runs may wait at once: each costs a watch, and nothing else.
 const AT_ONCE: usize = 10_000;
 
-/// Where it is, and who leads.
+/// The cluster, the namespace and the lead.
 pub(crate) struct ClusterContext {
     pub(crate) client: Client,
     pub(crate) namespace: String,
     pub(crate) lead: Arc<Lead>,
 }
 
-/// What serves templates.
+/// The engine and the controller that serve templates.
 #[derive(Clone)]
 pub(crate) struct ServedTemplates {
     pub(crate) engine: Engine,
-    /// Who makes instances, where it is done here.
+    /// The controller that makes instances, if that is done here.
     pub(crate) controller: Option<Arc<Controller>>,
 }
 
@@ -88,7 +88,7 @@ pub(crate) async fn open(
     Ok((ServedTemplates { engine, controller }, router))
 }
 
-/// Where the routes of templates are, beside those of others.
+/// Nests the routes of templates under their prefix, beside those of other brokers.
 pub(crate) fn nested(router: Router) -> Router {
     Router::new().nest(&format!("/brokers/{NAME}"), router)
 }

@@ -1,4 +1,4 @@
-//! The server's certificate, read again when its files change.
+//! The server's certificate, which is read again when its files change.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -23,8 +23,8 @@ struct Loaded {
     of: [Option<Identity>; 2],
 }
 
-/// Which file it is, and how often it was changed. Not when its content was written: one that was made
-/// before the one in force, and is moved or copied into its place as it is, is new all the same.
+/// The identity and the change time of a file. The time at which its content was written does not count: a file that is
+/// older than the one in force, and is moved or copied into its place, is new all the same.
 type Identity = (u64, u64, u64, i64, i64);
 
 impl Certificate {
@@ -39,8 +39,8 @@ impl Certificate {
         Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner).config)
     }
 
-    /// Reads the files again if they changed. The certificate before stays in force if they are not
-    /// right. `true` if a new one is in force.
+    /// Reads the files again if they changed. If they are not valid, the certificate before stays in force. Returns
+    /// whether a new one is in force.
     pub(crate) fn reload(&self) -> anyhow::Result<bool> {
         let seen = self.current.read().unwrap_or_else(PoisonError::into_inner).of;
         if identities(&self.files) == seen {

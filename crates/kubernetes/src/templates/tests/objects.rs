@@ -50,7 +50,10 @@ async fn what_is_nested_too_deep_is_found_and_removed() {
     let made = made(&planned, &found);
     assert_eq!(made.uid, "u-2");
     let (of, key) = (of(), key());
-    let left = remove_from(Ours::of(&of, &key), &client, &planned.served, &made).await.unwrap();
+    let left =
+        remove_from(Ours::of(&of, &key), &client, &planned.served, &made, jiff::Timestamp::now())
+            .await
+            .unwrap();
     assert_eq!(left, Left::Going);
 }
 

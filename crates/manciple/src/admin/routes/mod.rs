@@ -1,4 +1,4 @@
-//! The server's side of the operator's API.
+//! The routes of the operator's API.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -32,14 +32,14 @@ use crate::role::Role;
 /// The most records on a page.
 const LARGEST_PAGE: usize = 500;
 
-/// Makes a copy of the store while it is in use.
+/// A way to make a copy of the store while it is in use.
 #[async_trait]
 pub(crate) trait Backup: Send + Sync + 'static {
-    /// The copy: a file that is gone when it is closed.
+    /// Makes the copy: a file that is gone when it is closed.
     async fn backup(&self) -> Result<File, Error>;
 }
 
-/// What the routes work on.
+/// The state of the routes.
 #[derive(Clone)]
 pub(crate) struct Admin {
     pub(crate) engine: Engine,
@@ -47,7 +47,7 @@ pub(crate) struct Admin {
     pub(crate) backup: Arc<dyn Backup>,
 }
 
-/// `/admin/v1`, for principals with the role `operator`.
+/// The routes under `/admin/v1`, for principals with the role `operator`.
 pub(crate) fn routes(admin: Admin) -> Router {
     Router::new()
         .route("/admin/v1/instances", get(instances))
@@ -171,7 +171,7 @@ async fn operations(
     Ok(Json(OperationsPage { items: page.items.iter().map(Done::from).collect(), next }))
 }
 
-/// Where a page has ended, as a token: base64 of its JSON.
+/// The place where a page has ended, as a token: base64 of its JSON.
 fn cursor(place: &impl Serialize) -> String {
     let json = serde_json::to_vec(place).unwrap_or_default();
     data_encoding::BASE64URL_NOPAD.encode(&json)
@@ -228,7 +228,7 @@ async fn purge(State(admin): State<Admin>, body: Sent) -> Result<Json<serde_json
     Ok(Json(json!({})))
 }
 
-/// Goes on when its client hangs up: what is recorded by then has to be carried out, too.
+/// Runs a request to its end, even if its client hangs up: what is recorded by then has to be carried out, too.
 async fn to_the_end<T: Send + 'static>(
     work: impl Future<Output = Result<T, Error>> + Send + 'static,
 ) -> Result<T, Error> {

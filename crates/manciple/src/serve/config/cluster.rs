@@ -1,4 +1,4 @@
-//! `kubernetes` of the configuration: a cluster as the place of everything, and what runs on it.
+//! `kubernetes` of the configuration: a cluster as the place of records and runs, and what runs on it.
 
 use std::path::{Path, PathBuf};
 
@@ -11,15 +11,15 @@ use serde_json::Value;
 
 use super::{Config, Period, Templates, namespace};
 
-/// Where a pod is told its namespace.
+/// The file from which a pod reads its namespace.
 const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
 
 /// The member `kubernetes`: present, or given by the seed's variables, it makes a cluster the place of
-/// everything.
+/// records and runs.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Cluster {
-    /// Of the resources and the Jobs; that of the pod, by default.
+    /// The namespace of the resources and the Jobs; that of the pod, by default.
     pub(crate) namespace: Option<String>,
     /// The image that has `/bin/broker`.
     pub(crate) image: Option<String>,
@@ -27,40 +27,40 @@ pub(crate) struct Cluster {
     pub(crate) brokers: Option<Several>,
     /// OpenShift templates as services, beside what else is served.
     pub(crate) templates: Option<Templates>,
-    /// Where `Broker`s may have their Jobs, beside the namespace.
+    /// The namespaces in which `Broker`s may have their Jobs, beside the namespace.
     pub(crate) job_namespaces: Vec<String>,
-    /// How the agent comes into pods.
+    /// The way in which the agent comes into pods.
     pub(crate) agent_delivery: AgentDelivery,
-    /// For a ConfigMap: the packed agent, a file of this machine.
+    /// For delivery by a ConfigMap: the file of the packed agent on this machine.
     pub(crate) agent_file: Option<PathBuf>,
-    /// For an init container: the image that has the agent; that of the pod that this runs in, by default.
+    /// For delivery by an init container: the image that has the agent; by default that of the pod that this runs in.
     pub(crate) agent_image: Option<String>,
-    /// For an init container: where the agent is in it.
+    /// For delivery by an init container: the path of the agent in its image.
     pub(crate) agent_path: Option<String>,
-    /// For an init container: its requests and limits, as in a container.
+    /// For delivery by an init container: its requests and limits, as in a container.
     pub(crate) agent_resources: Option<Value>,
-    /// A ConfigMap, at `/config`.
+    /// The ConfigMap that is mounted at `/config`.
     pub(crate) config_map: Option<String>,
-    /// A Secret, at `/secret`.
+    /// The Secret that is mounted at `/secret`.
     pub(crate) secret: Option<String>,
-    /// What else is said of the pods.
+    /// Further settings of the pods.
     pub(crate) pod: PodPolicy,
     /// How long a pod may take to begin.
     pub(crate) start_timeout: Option<Period>,
-    /// How often the key of reports is made anew.
+    /// The period after which a new key of reports is made.
     pub(crate) key_rotation: Option<Period>,
     /// How long the Job of a run that succeeded is kept.
     pub(crate) keep_succeeded: Option<Period>,
-    /// The same of one that did not.
+    /// How long the Job of a run that failed is kept.
     pub(crate) keep_failed: Option<Period>,
-    /// The cluster, where this does not run in a pod of it.
+    /// The kubeconfig of the cluster, if this does not run in a pod of it.
     pub(crate) kubeconfig: Option<PathBuf>,
-    /// How whoever gives these writes them.
+    /// The names of these settings, as the user gave them, for faults.
     #[serde(skip)]
     pub(crate) spelling: Spelling,
 }
 
-/// What a fault calls the settings that are given in several ways.
+/// The names in faults of the settings that can be given in several ways.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Spelling {
     pub(crate) namespace: &'static str,
@@ -69,7 +69,7 @@ pub(crate) struct Spelling {
     pub(crate) by_init_container: &'static str,
 }
 
-/// As members of a configuration.
+/// The names as members of a configuration.
 impl Default for Spelling {
     fn default() -> Self {
         Self {
@@ -92,7 +92,7 @@ pub(crate) enum AgentDelivery {
     InitContainer,
 }
 
-/// How several brokers are served.
+/// The ways to serve several brokers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Several {
@@ -103,18 +103,19 @@ pub(crate) enum Several {
 }
 
 impl Cluster {
-    /// Whether it serves nothing but templates.
+    /// Whether nothing but templates is served.
     pub(crate) fn is_of_templates(&self) -> bool {
         self.templates.is_some() && self.image.is_none() && self.brokers.is_none()
     }
 
-    /// Whether this runs in a pod of the cluster. Without a kubeconfig of ours there may be that of a person, which the
-    /// client finds by itself.
+    /// Whether this runs in a pod of the cluster. Even if no kubeconfig is configured there may be that of a person,
+    /// which the client finds by itself.
     pub(crate) fn is_in_a_pod(&self) -> bool {
         self.has_account(Path::new(NAMESPACE_FILE))
     }
 
-    /// The same, by the file that comes with a service account, without which a pod has no way to the cluster.
+    /// Whether this runs in a pod, by the file that comes with a service account, without which a pod cannot use the
+    /// cluster.
     fn has_account(&self, namespace: &Path) -> bool {
         self.kubeconfig.is_none() && namespace.exists()
     }
@@ -123,7 +124,7 @@ impl Cluster {
         self.namespace_or(None)
     }
 
-    /// The same; `otherwise`, where none is given and this is no pod of a cluster.
+    /// Does as [`Self::namespace`]; returns `otherwise` if none is given and this is no pod of a cluster.
     pub(crate) fn namespace_or(&self, otherwise: Option<&str>) -> anyhow::Result<String> {
         let ours = || std::fs::read_to_string(NAMESPACE_FILE).ok();
         let member = self.spelling.namespace;
@@ -134,7 +135,7 @@ impl Cluster {
         namespace(&name).map_err(|fault| anyhow!("{member} (or POD_NAMESPACE): {name:?} {fault}"))
     }
 
-    /// How runs are made, by a configuration that [`Config::check`] lets through; `Broker`s each say their own image.
+    /// The settings of Jobs, by a configuration that [`Config::check`] accepts; `Broker`s each say their own image.
     pub(crate) fn jobs(
         &self,
         config: &Config,
@@ -161,8 +162,8 @@ impl Cluster {
         }
     }
 
-    /// What cannot be meant, each with its member and the remedy. Of the ways of delivery, an image may be said beside the
-    /// other: it can come from a variable.
+    /// The faults in these settings, each with its member and the remedy. An agent image beside the other way of
+    /// delivery is no fault: it can come from a variable.
     pub(crate) fn faults(&self) -> impl Iterator<Item = String> {
         let by_map = self.agent_delivery == AgentDelivery::ConfigMap;
         [
@@ -196,7 +197,8 @@ impl Cluster {
         }))
     }
 
-    /// What is missing, or is for one broker and said of several, or the other way round. Templates alone take none of it.
+    /// The faults where a setting is missing, or is for one broker and given with several, or the other way round.
+    /// Templates alone take none of these settings.
     fn of_one_or_several(&self) -> Vec<String> {
         if self.is_of_templates() {
             return Vec::new();
@@ -229,13 +231,14 @@ impl Cluster {
             .collect()
     }
 
-    /// What of its configuration a broker has mounted: the name of the volume, and where.
+    /// The volumes of a broker's configuration that are mounted: name and path.
     fn mounted(&self) -> Vec<(&'static str, &'static str)> {
         let config = self.config_map.as_ref().map(|_| ("config", "/config"));
         config.into_iter().chain(self.secret.as_ref().map(|_| ("secret", "/secret"))).collect()
     }
 
-    /// Images and objects that cannot be called so: nothing would say it but a Job that is refused, or a pod that waits.
+    /// The faults where an image or object cannot have its name: otherwise only a refused Job, or a waiting pod, would
+    /// show it.
     fn names(&self) -> impl Iterator<Item = String> {
         let images = [("image", &self.image), ("agent_image", &self.agent_image)];
         let is_image = |name: &String| !name.is_empty() && !name.contains(char::is_whitespace);

@@ -1,5 +1,5 @@
-//! What the environment says beside the flags: the seed's variables (seed "Jobs Mode", "Environment Variables"), and ours
-//! for members of `kubernetes`.
+//! Reads the configuration from environment variables: the seed's (seed "Jobs Mode", "Environment Variables"), and
+//! Manciple's own for members of `kubernetes`.
 //!
 //! ```text
 //! mode ─▶ what is served ─┬─▶ a cluster's names       ─┬─▶ times, log
@@ -14,7 +14,8 @@ use serde_json::Value;
 
 use super::{Broker, Cluster, Config, Period};
 
-/// Ours for a cluster, and what has to be said with each. `POD_NAMESPACE` is not among them: any pod may have it.
+/// Manciple's variables for a cluster, each with the setting that it needs. `POD_NAMESPACE` is not among them: any pod
+/// may have it.
 const OF_A_CLUSTER: [(&str, &str); 2] = [
     (
         "MANCIPLE_JOB_NAMESPACES",
@@ -26,14 +27,14 @@ const OF_A_CLUSTER: [(&str, &str); 2] = [
     ),
 ];
 
-/// Steward's `JOBS_TIMEOUT` where nobody had said another; that of our operations, too.
+/// The default of Steward's `JOBS_TIMEOUT`, which is that of Manciple's operations, too.
 const STEWARDS_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 
 impl Config {
-    /// Takes over what is set. What is empty says nothing.
+    /// Takes over the variables that are set. An empty one counts as not set.
     ///
     /// # Errors
-    /// A variable that cannot be meant so, or that nobody would heed: with its name and the remedy.
+    /// If a variable has an invalid value, or would have no effect: with its name and the remedy.
     pub(crate) fn take_environment(
         &mut self,
         variable: impl Fn(&str) -> Option<String>,
@@ -65,7 +66,7 @@ impl Config {
         Ok(())
     }
 
-    /// An image, or `Broker`s: either makes a cluster the place of everything.
+    /// Takes over an image or the use of `Broker`s: either makes a cluster the place of records and runs.
     fn take_what_is_served(&mut self, set: impl Fn(&str) -> Option<String>) -> anyhow::Result<()> {
         if let Some(image) = set("JOBS_IMAGE") {
             self.kubernetes.get_or_insert_default().image = Some(image);
@@ -105,7 +106,7 @@ impl Config {
     }
 }
 
-/// What a cluster calls the things that are used of it.
+/// Takes over the names of a cluster's objects.
 fn take_names(cluster: &mut Cluster, set: impl Fn(&str) -> Option<String>) {
     if let Some(namespaces) = set("MANCIPLE_JOB_NAMESPACES") {
         let names = namespaces.split(',').map(|name| name.trim().to_owned());
@@ -121,7 +122,7 @@ fn take_names(cluster: &mut Cluster, set: impl Fn(&str) -> Option<String>) {
     }
 }
 
-/// What an executable of this machine is given.
+/// Takes over the folders that an executable of this machine is given.
 fn take_folders(broker: &mut Broker, set: impl Fn(&str) -> Option<String>) -> anyhow::Result<()> {
     for (name, why) in OF_A_CLUSTER {
         ensure!(set(name).is_none(), "{name} {why}");
@@ -141,7 +142,8 @@ fn take_folders(broker: &mut Broker, set: impl Fn(&str) -> Option<String>) -> an
     Ok(())
 }
 
-/// A level as Steward has it, in our words: it takes what it does not know for `info`. A list of targets is ours.
+/// Translates a log level of Steward, which takes an unknown word for `info`. A list of targets is Manciple's own, and
+/// stays.
 pub(super) fn of_steward(level: String) -> String {
     match level.to_lowercase().as_str() {
         "warning" => "warn",

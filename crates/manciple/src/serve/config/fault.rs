@@ -1,9 +1,9 @@
-//! What is wrong with a file that is no configuration: where, which member, and what is expected there. No
+//! Describes the fault in a file that is no configuration: where, which member, and what is expected there. No
 //! piece of the file is repeated but names, for a password may stand where none belongs.
 
 use serde_saphyr::{Error, UserMessageFormatter};
 
-/// What an error says of this text.
+/// The description of an error in this text.
 pub(super) fn of(text: &str, error: &Error) -> String {
     let error = error.without_snippet();
     let Some(at) = error.location() else { return expected(error) };
@@ -18,7 +18,7 @@ fn names_its_member(error: &Error) -> bool {
     matches!(error, Error::SerdeUnknownField { .. } | Error::DuplicateMappingKey { .. })
 }
 
-/// What was expected, as those know it who write the file rather than the program.
+/// The expected value, in the words of those who write the file rather than the program.
 fn expected(error: &Error) -> String {
     match error {
         Error::MultipleDocuments { .. } => {

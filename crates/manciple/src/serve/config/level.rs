@@ -3,20 +3,21 @@
 
 const WORDS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
-/// What says more than it may: the API server's answers as they are, whole as a warning where one cannot be read.
+/// The targets that are limited because they log too much: the API server's answers as they are, or as a whole if one
+/// cannot be read.
 const QUIET: [&str; 2] = ["kube_client::client=error", "kube_client::client::tls=warn"];
-/// The crates of this program: at `debug` and `trace` the others say what they do with each connection, a hundred lines for
-/// each of ours. They say it where they are named.
+/// The crates of this program. At `debug` and `trace` other crates log what they do with each connection, a hundred
+/// lines for each of this program, so they do that only where they are named.
 const OURS: [&str; 7] =
     ["child", "engine", "kubernetes", "loader", "manciple", "osb", "standalone"];
-/// What the others say at most where they are not named.
+/// The highest level of other crates where they are not named.
 const OTHERS: &str = "info";
 
 /// A level as a filter of the log: a word, or a comma list of `target=word` with at most one bare
 /// word. Words are written as one likes, `INFO` too. Bare, `debug` and `trace` are of this program alone.
 ///
 /// # Errors
-/// What is wrong, and the words. What the level was given by is for the caller to say.
+/// The fault, and the valid words. The caller says by which option the level was given.
 pub(crate) fn filter(level: &str) -> Result<String, String> {
     let mut directives = Vec::new();
     let mut bare = 0;
@@ -56,7 +57,7 @@ pub(crate) fn filter(level: &str) -> Result<String, String> {
     Ok(directives.join(","))
 }
 
-/// Targets are paths of modules.
+/// Whether a text can be a target: the path of a module.
 fn is_target(text: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b':');
     !text.is_empty() && text.bytes().all(fits)

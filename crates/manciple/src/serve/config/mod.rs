@@ -1,4 +1,4 @@
-//! What `manciple serve` is told: a YAML file, then the environment, then flags; the later wins.
+//! The configuration of `manciple serve`: a YAML file, then the environment, then flags; the later wins.
 //!
 //! Every member has a default but the broker's own. An unknown member is refused, with its line.
 
@@ -30,16 +30,16 @@ pub(crate) use templates::{
     Drift, Requesters, Templates, Translate, drift_interval_fault, namespace,
 };
 
-/// The file's whole content.
+/// The configuration: the whole content of its file.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Config {
     /// `ADDRESS:PORT` to listen on.
     pub(crate) listen: Option<String>,
-    /// Where everything is kept that has to survive.
+    /// The directory of everything that has to survive.
     pub(crate) data_dir: Option<PathBuf>,
     pub(crate) broker: Broker,
-    /// A cluster as the place of everything, instead of this machine.
+    /// A cluster as the place of records and runs, instead of this machine.
     pub(crate) kubernetes: Option<Cluster>,
     pub(crate) catalog: Catalog,
     pub(crate) operations: Operations,
@@ -48,49 +48,49 @@ pub(crate) struct Config {
     pub(crate) encryption: Encryption,
     pub(crate) http: Http,
     pub(crate) log: Log,
-    /// The seed's environment asks for jobs mode: the broker is an image.
+    /// Whether the seed's environment asks for jobs mode: the broker is an image.
     #[serde(skip)]
     jobs_mode: bool,
-    /// The seed's environment says how long a pod may take.
+    /// Whether the seed's environment says how long a pod may take.
     #[serde(skip)]
     jobs_timeout: bool,
     #[serde(skip)]
     is_of_a_file: bool,
 }
 
-/// The executable, and what it is given.
+/// The broker: its executable, and what that is given.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Broker {
-    /// Names it in operation ids: set it once, and not again.
+    /// The name of the broker in operation ids, which must not be changed later.
     pub(crate) name: Option<String>,
     /// The executable; `/bin/broker` by the seed's contract.
     pub(crate) command: Option<PathBuf>,
-    /// A file per key, as a mounted ConfigMap has them.
+    /// The directory with a file per key, as a mounted ConfigMap has them.
     pub(crate) config_dir: Option<PathBuf>,
-    /// A file per key, as a mounted Secret has them. Wins over `config_dir`.
+    /// The directory with a file per secret key, as a mounted Secret has them. It wins over `config_dir`.
     pub(crate) secret_dir: Option<PathBuf>,
-    /// Variables of our own environment that it is given too.
+    /// The variables of this process's environment that the broker is given too.
     pub(crate) pass_env: Vec<String>,
-    /// Extensions of the contract in force whatever the catalog declares.
+    /// The extensions of the contract that are in force whatever the catalog declares.
     pub(crate) capabilities: Option<Vec<Capability>>,
-    /// Between SIGTERM and SIGKILL.
+    /// The time between SIGTERM and SIGKILL.
     pub(crate) grace: Option<Period>,
-    /// What it may print on stdout, in bytes.
+    /// How many bytes the broker may print on stdout.
     pub(crate) output_limit: Option<usize>,
-    /// What is kept of stderr, in bytes.
+    /// How many bytes of stderr are kept.
     pub(crate) log_limit: Option<usize>,
 }
 
-/// Where the catalog comes from.
+/// The source of the catalog.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Catalog {
-    /// Read instead of the subcommand `catalog`: JSON.
+    /// A JSON file that is read instead of calling the subcommand `catalog`.
     pub(crate) file: Option<PathBuf>,
-    /// How often it is read again; `0s`: only at start and on demand.
+    /// How often the catalog is read again; `0s`: only at start and on demand.
     pub(crate) refresh: Option<Period>,
-    /// How long the broker may take to say it.
+    /// How long the broker may take to print its catalog.
     pub(crate) timeout: Option<Period>,
 }
 
@@ -135,11 +135,11 @@ impl Periods {
     }
 }
 
-/// Who may ask.
+/// The users and tokens whose requests are answered.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Auth {
-    /// Everybody may: only behind something that asks.
+    /// Whether everybody's requests are answered: only for a server behind something else that authenticates.
     pub(crate) disabled: bool,
     pub(crate) users: Vec<User>,
     pub(crate) tokens: Vec<Token>,
@@ -150,13 +150,13 @@ pub(crate) struct Auth {
 }
 
 impl Auth {
-    /// Whether anything is said about who may ask.
+    /// Whether authentication is configured in any way.
     pub(crate) fn is_configured(&self) -> bool {
         let files = !self.users.is_empty() || !self.tokens.is_empty();
         self.disabled || files || self.of_cluster().is_some()
     }
 
-    /// The member that says who may ask, where everybody may.
+    /// The member that has no effect because authentication is disabled, if there is one.
     pub(crate) fn in_vain(&self) -> Option<&'static str> {
         let given = [
             ("auth.users", !self.users.is_empty()),
@@ -201,7 +201,7 @@ pub(crate) struct Token {
 pub(crate) struct Tls {
     /// PEM: the chain, leaf first.
     pub(crate) certificate: PathBuf,
-    /// PEM.
+    /// The key, PEM.
     pub(crate) key: PathBuf,
 }
 
@@ -209,13 +209,13 @@ pub(crate) struct Tls {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Encryption {
-    /// 32 bytes, raw, or as hex or base64.
+    /// The file of the key: 32 bytes, raw, or as hex or base64.
     pub(crate) key_file: Option<PathBuf>,
-    /// The key before: given once, to change to the new one.
+    /// The file of the key before: given once, to change to the new one.
     pub(crate) previous_key_file: Option<PathBuf>,
 }
 
-/// What the server bears.
+/// The limits of the HTTP server.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Http {
@@ -229,12 +229,12 @@ pub(crate) struct Http {
     pub(crate) changes_in_flight: Option<usize>,
     pub(crate) drain: Option<Period>,
     pub(crate) missing_version: Missing,
-    /// `/metrics` needs no credentials.
+    /// Whether `/metrics` needs no credentials.
     pub(crate) open_metrics: bool,
 }
 
 impl Http {
-    /// What the accept loop bears.
+    /// The limits of the accept loop.
     pub(crate) fn limits(&self) -> Limits {
         let base = Limits::default();
         Limits {
@@ -248,7 +248,7 @@ impl Http {
     }
 }
 
-/// What a request without a version of the API is answered.
+/// The answer to a request without a version of the API.
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Missing {
@@ -268,13 +268,13 @@ impl From<Missing> for MissingVersion {
     }
 }
 
-/// How it logs.
+/// The settings of the log.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Log {
-    /// `text` for people, `json` for machines.
+    /// The format: `text` for people, `json` for machines.
     pub(crate) format: Option<Format>,
-    /// `off`, `error`, `warn`, `info`, `debug`, `trace`, or a list of `target=level`.
+    /// The level: `off`, `error`, `warn`, `info`, `debug`, `trace`, or a list of `target=level`.
     pub(crate) level: Option<String>,
 }
 
@@ -289,8 +289,8 @@ pub(crate) enum Format {
     Json,
 }
 
-/// A period of time: `30s`, `15m`, `1h 30m`, `7d` or `PT15M`; at most ten years, as in a `Broker`: what is added to a
-/// time, or to others, leaves something that the clock, and Kubernetes, can still count.
+/// A period of time: `30s`, `15m`, `1h 30m`, `7d` or `PT15M`; at most ten years, as in a `Broker`, so that the clock,
+/// and Kubernetes, can still count a time to which it is added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Period(pub(crate) Duration);
 
@@ -305,7 +305,7 @@ impl Period {
         }
     }
 
-    /// What is given, or else `base`.
+    /// The given period, or else `base`.
     pub(crate) fn or(given: Option<Self>, base: Duration) -> Duration {
         given.map_or(base, |period| period.0)
     }
@@ -348,7 +348,7 @@ impl Config {
         Ok(config)
     }
 
-    /// Numbers as in Kubernetes' manifests: `0555` is octal.
+    /// Parses a configuration. Numbers are as in Kubernetes' manifests: `0555` is octal.
     fn parse(text: &str) -> Result<Self, String> {
         let options = serde_saphyr::options! { legacy_octal_numbers: true, with_snippet: false };
         serde_saphyr::from_str_with_options(text, options).map_err(|error| fault::of(text, &error))

@@ -9,7 +9,7 @@ use template::translate::Translation;
 
 use super::Period;
 
-/// Looking costs a call for each object.
+/// The shortest interval between looks for drift: each look costs a call for each object.
 const LEAST_DRIFT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Which templates are offered, and who makes what is ordered.
@@ -21,25 +21,25 @@ pub(crate) struct Templates {
     /// The namespaces whose TemplateInstances are made; all, if none is named.
     #[serde(default)]
     pub(crate) instance_namespaces: Vec<String>,
-    /// Whether TemplateInstances are made here too; not where OpenShift or another replica does it.
+    /// Whether TemplateInstances are made here too; not if OpenShift or another server does it.
     #[serde(default = "yes")]
     pub(crate) controller: bool,
-    /// Whose word it is that a requester is who ordered an instance.
+    /// Whose word counts that a requester is the user who ordered an instance.
     #[serde(default)]
     pub(crate) requesters: Requesters,
-    /// What becomes of objects that are not what was made.
+    /// What to do with objects that differ from what was made.
     #[serde(default)]
     pub(crate) drift: Drift,
-    /// How often that is looked at; zero: never.
+    /// How often the controller looks for such drift; zero: never.
     #[serde(default)]
     pub(crate) drift_interval: Option<Period>,
-    /// Whether, and how, what only OpenShift has becomes what any Kubernetes has.
+    /// Whether, and how, OpenShift's own kinds are translated to those of any Kubernetes.
     #[serde(default)]
     pub(crate) translate: Option<Translate>,
-    /// What the ids of services are made of: said once, and not again.
+    /// The source of the ids of services; it must not be changed later.
     #[serde(default)]
     pub(crate) ids: Ids,
-    /// By whose status codes requests are answered.
+    /// The set of status codes with which requests are answered.
     #[serde(default)]
     pub(crate) status_codes: StatusCodes,
 }
@@ -59,7 +59,7 @@ pub(crate) struct Translate {
 }
 
 impl Translate {
-    /// The members that cannot be a part of an Ingress, and why.
+    /// The members whose values cannot be part of an Ingress, and why.
     pub(crate) fn faults(&self) -> impl Iterator<Item = (&'static str, String)> {
         let members =
             [("route_domain", &self.route_domain), ("ingress_class", &self.ingress_class)];
@@ -73,7 +73,7 @@ impl Translate {
 }
 
 impl Templates {
-    /// What is wrong, by the member.
+    /// The faults in these settings, by the member.
     pub(crate) fn faults(&self) -> Vec<String> {
         let mut faults = Vec::new();
         if self.namespaces.is_empty() {
@@ -96,7 +96,7 @@ impl Templates {
     }
 }
 
-/// The name of a namespace, of a list of them. To the API server an empty one is all there are.
+/// Checks the name of a namespace in a list of them. An empty one would mean all namespaces to the API server.
 ///
 /// # Errors
 /// If there is none of that name.
@@ -108,7 +108,7 @@ pub(crate) fn namespace(text: &str) -> Result<String, String> {
     }
 }
 
-/// What is wrong with how often it is looked whether something has drifted.
+/// The fault in the interval at which the controller looks for drift, if there is one.
 pub(crate) fn drift_interval_fault(interval: Duration) -> Option<&'static str> {
     let is_short = !interval.is_zero() && interval < LEAST_DRIFT_INTERVAL;
     is_short.then_some("has to be 1s at least, or 0s for never")

@@ -1,11 +1,11 @@
-//! Brokers apart: each `Broker` has an engine of its own, with its own records, under `/brokers/NAME`.
+//! Serves brokers apart: each `Broker` has an engine of its own, with its own records, under `/brokers/NAME`.
 //!
 //! ```text
 //! Broker comes ──▶ Group: store, runner, engine, routes ──▶ /brokers/NAME/v2, /brokers/NAME/admin/v1
 //! Broker goes  ──▶ nothing is sold ──▶ no record is left, for a while ──▶ the group goes
 //! ```
 //!
-//! A broker that cannot be opened now is not gone: whoever asks for it is told to come again.
+//! A broker that cannot be opened now is not gone: requests for it are told to come again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -33,30 +33,30 @@ use super::adapters::Adapters;
 use super::cluster::Connected;
 use super::templates::ServedTemplates;
 
-/// How often it is looked whether a group without a `Broker` has records still, and what failed is tried again.
+/// How often a group without a `Broker` is checked for records, and what failed is tried again.
 const LOOK: Duration = Duration::from_secs(5);
-/// How often it is looked who left something behind, which is a list of metadata: a `Broker` may come and go while our
-/// watch is dead, and another replica take its orders.
+/// How often the server looks for names that left records behind, which is a list of metadata: a `Broker` may come and
+/// go while the watch is dead, and another replica take its orders.
 const LEARN: Duration = Duration::from_secs(10 * 60);
-/// A replica whose watches are dead sells what was withdrawn until they are begun anew, after a minute, and what it sold
-/// takes as long to be heard of by another.
+/// How long a group without a `Broker` and records is kept. A replica whose watches are dead sells what was withdrawn
+/// until they are begun anew, after a minute, and other replicas hear of it as late.
 const GRACE: Duration = Duration::from_secs(150);
-/// Before the name of a broker in a path.
+/// The prefix of a broker's name in a path.
 const PREFIX: &str = "/brokers/";
 
-/// What answers: one engine, or one for each broker.
+/// The engines that answer: one, or one for each broker.
 #[derive(Clone)]
 pub(crate) enum Serving {
-    /// All that is asked for.
+    /// One engine answers all requests.
     One(Engine),
-    /// What is asked for under the name of a broker.
+    /// Each broker's engine answers the requests under the broker's name.
     Apart(Arc<Groups>),
-    /// Templates, beside what else there is.
+    /// The engine of templates answers, beside what else there is.
     Templates(ServedTemplates, Option<Box<Self>>),
 }
 
 impl Serving {
-    /// All of them.
+    /// All engines.
     pub(crate) fn engines(&self) -> Vec<Engine> {
         match self {
             Self::One(engine) => vec![engine.clone()],
@@ -79,7 +79,7 @@ impl Serving {
         }
     }
 
-    /// How TemplateInstances stand, where they are made here.
+    /// The counts of TemplateInstances, if they are made here.
     pub(crate) fn instances(&self) -> Option<Counts> {
         match self {
             Self::Templates(market, _) => market.controller.as_ref().map(|it| it.counts()),
@@ -105,7 +105,7 @@ impl Serving {
     }
 }
 
-/// Makes what serves by these, its routes included; what it begins goes into the set.
+/// A function that makes an engine and its routes from adapters and a name; the tasks that it starts go into the set.
 pub(crate) type Serve =
     dyn Fn(Adapters, &str, &mut JoinSet<()>) -> (Engine, Router) + Send + Sync + 'static;
 
@@ -113,13 +113,14 @@ pub(crate) type Serve =
 pub(crate) struct Groups {
     cluster: Connected,
     registry: Arc<Registry>,
-    /// Names all records here; theirs are below it.
+    /// The name under which all records here are; each broker's name is below it.
     name: String,
     serve: Box<Serve>,
     table: RwLock<BTreeMap<String, Group>>,
-    /// Are to be opened: had a `Broker`, or left something behind. No `Broker` may say their names again.
+    /// The names of groups to open: each had a `Broker`, or left records behind. They are opened even if there is no
+    /// `Broker` of the name any more.
     due: Mutex<BTreeSet<String>>,
-    /// Since when a group has neither a `Broker` nor a record.
+    /// The time since which each group has neither a `Broker` nor a record.
     idle: Mutex<BTreeMap<String, Instant>>,
 }
 
@@ -127,12 +128,12 @@ struct Group {
     engine: Engine,
     resources: Option<Arc<KubernetesStore>>,
     router: Router,
-    /// Ended with it.
+    /// The tasks of the group, which end with it.
     _tasks: JoinSet<()>,
 }
 
 impl Groups {
-    /// None yet.
+    /// The groups, of which none is open yet.
     pub(crate) fn new(
         cluster: Connected,
         registry: Arc<Registry>,
@@ -181,7 +182,7 @@ impl Groups {
         Ok(())
     }
 
-    /// Learns who left something behind, by the catalogs that were saved.
+    /// Learns which names left records behind, by the catalogs that were saved.
     async fn learn(&self) -> Result<(), OwnError> {
         let namespace = self.cluster.namespace();
         let saved = own::saved(self.cluster.client.clone(), namespace).await?;
@@ -253,7 +254,7 @@ impl Groups {
     /// The routes of a broker.
     ///
     /// # Errors
-    /// If it has none now, or never.
+    /// If the broker is not served now, or is unknown.
     fn of(&self, name: &str) -> Result<Router, Error> {
         // Asked first: what is opened meanwhile is in the table then.
         let is_known = self.due().contains(name) || self.registry.has(name);
@@ -265,7 +266,8 @@ impl Groups {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether there is nothing to serve, and no replica can have taken an order since that is not heard of.
+    /// Whether a group can be closed: there is nothing to serve, and no replica can have taken an order since that is
+    /// not known here.
     async fn is_over(&self, name: &str) -> Result<bool, StoreError> {
         let group = {
             let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
@@ -309,7 +311,7 @@ impl Groups {
     }
 }
 
-/// Whether it has any: tombstones are, to those who ask what became of a delete.
+/// Whether an engine has records; tombstones count, for platforms may still poll a delete.
 async fn has_records(engine: &Engine) -> Result<bool, StoreError> {
     for kind in [Kind::Instances, Kind::Bindings] {
         let query = Query { kind, instance: None, filter: Filter::All, after: None, limit: 1 };
@@ -321,7 +323,7 @@ async fn has_records(engine: &Engine) -> Result<bool, StoreError> {
     Ok(engine.in_progress() > 0)
 }
 
-/// The routes of brokers apart. The settings are those that each of them is served with.
+/// The routes of brokers that are served apart, with these settings for each.
 pub(crate) fn routes(groups: Arc<Groups>, settings: Settings) -> Router {
     Router::new().fallback(dispatch).with_state((groups, settings))
 }
@@ -348,8 +350,8 @@ async fn dispatch(
     }
 }
 
-/// What is said where a broker is not served. To a platform, 404 says that an operation it was promised is none, and that
-/// nothing is there to be removed.
+/// The error for a broker that is not served. It is a 404 only if the broker is unknown: to a platform, 404 says that
+/// the operation does not exist, and that there is nothing to remove.
 fn absent(is_known: bool) -> Error {
     if is_known {
         let words =
@@ -361,7 +363,7 @@ fn absent(is_known: bool) -> Error {
     )
 }
 
-/// The broker that a path names, and what is below it, as it was written.
+/// The name of the broker in a path, and the rest of the path as it was sent.
 fn below(uri: &Uri) -> Option<(String, Uri)> {
     let rest = uri.path().strip_prefix(PREFIX)?;
     let (name, _) = rest.split_once('/')?;

@@ -1,4 +1,4 @@
-//! What can be written and cannot be meant: refused at start, every fault at once, since each of
+//! Checks a configuration for settings that cannot be meant. They are refused at start, all at once, since each of
 //! them would otherwise only be seen as a server that answers nobody, or a run that never begins.
 
 use std::time::Duration;
@@ -11,23 +11,23 @@ use osb::Action;
 use super::{Cluster, Config, Period, filter};
 use crate::serve::access::ClusterTokens;
 
-/// The most of a broker's output that a pod's log brings home, in bytes; sealed it takes half as much again.
+/// The most of a broker's output that a pod's log can carry, in bytes; sealed it takes half as much again.
 const MOST_IN_A_LOG: usize = 4 * 1024 * 1024;
-/// The most of its stderr that an agent writes there, in bytes, with what runtimes add to lines.
+/// The most of a broker's stderr that an agent writes to the pod's log, in bytes, with what runtimes add to lines.
 const MOST_OF_STDERR: usize = 2 * 1024 * 1024;
-/// A catalog that is read more often is read all the time.
+/// The shortest period of reading the catalog: one that is read more often is read all the time.
 const LEAST_REFRESH: Duration = Duration::from_secs(1);
-/// In less no pod begins, and every run would fail: it is kept in whole seconds.
+/// The shortest time for a pod to begin, which is kept in whole seconds: with less every run would fail.
 const LEAST_START: Duration = Duration::from_secs(1);
 
-/// So long platforms wait for the answer to a request.
+/// How long platforms wait for the answer to a request.
 const PLATFORMS_WAIT: Duration = Duration::from_secs(60);
 
-/// What `operations.dashboard_url` may have in braces.
+/// The placeholder that `operations.dashboard_url` may have.
 const PLACEHOLDER: &str = "{instance_id}";
 
 impl Config {
-    /// Checks what was read from everywhere.
+    /// Checks the configuration as it was read from everywhere.
     ///
     /// # Errors
     /// Every fault, a line each, with the member and the remedy.
@@ -80,8 +80,7 @@ impl Config {
         refuse(&faults)
     }
 
-    /// Jobs mode is of an image. What this machine has at `/bin/broker` is not meant, unless somebody says which executable
-    /// is.
+    /// The fault where jobs mode has no image. An executable of this machine is not meant then, unless one is named.
     fn no_image(&self) -> Option<&'static str> {
         let is_told = self.kubernetes.is_some() || self.broker.command.is_some();
         (self.jobs_mode && !is_told).then_some(
@@ -90,7 +89,7 @@ impl Config {
         )
     }
 
-    /// What is said of one broker would be said of each of several, and its catalog or its capabilities are not theirs.
+    /// The faults where settings for one broker, as its catalog or its capabilities, are given with several.
     fn of_one_broker(&self) -> impl Iterator<Item = String> {
         let several = self.kubernetes.as_ref().is_some_and(|cluster| cluster.brokers.is_some());
         [
@@ -108,8 +107,8 @@ impl Config {
         })
     }
 
-    /// What an executable of this machine is given. On a cluster it is an image, and pods have it otherwise; templates have
-    /// neither.
+    /// The faults where settings for an executable of this machine are given on a cluster: there the broker is an
+    /// image, and pods are configured otherwise; templates have neither.
     fn of_one_machine(&self) -> Vec<String> {
         let keys = [
             ("key_file", &self.encryption.key_file),
@@ -144,7 +143,7 @@ impl Config {
         .collect()
     }
 
-    /// What is held for longer than platforms wait.
+    /// The faults where requests are held for longer than platforms wait.
     fn holds(&self) -> impl Iterator<Item = String> {
         let hold = self.policy().hold;
         let is_too_long = move |action: &Action| hold.of(*action) >= PLATFORMS_WAIT;
@@ -153,7 +152,7 @@ impl Config {
         })
     }
 
-    /// What is large comes home in a pod's log, beside what else is in it.
+    /// The faults where a broker's output or stderr could be larger than a pod's log can carry.
     fn pod_limits(&self) -> impl Iterator<Item = String> {
         let broker = &self.broker;
         let given = [
@@ -171,9 +170,9 @@ impl Config {
         )
     }
 
-    /// A key is good for two periods once it is not the newest any more, and runs may begin with it in the first: they
-    /// have to end within one, and so has the question for the catalog. Those whose `Broker` says another deadline are
-    /// looked at when they begin.
+    /// The fault where a run may last longer than a key of reports. A key is kept for two periods once it is not the
+    /// newest any more, and runs may begin with it in the first: they have to end within one, and so has the question
+    /// for the catalog. Runs whose `Broker` sets another deadline are checked when they begin.
     fn key_rotation(&self) -> Option<String> {
         // Nothing is run for templates.
         let cluster = self.kubernetes.as_ref().filter(|cluster| !cluster.is_of_templates())?;
@@ -200,7 +199,7 @@ impl Config {
         })
     }
 
-    /// The members that are a path of no letters.
+    /// The members that are an empty path.
     fn empty_paths(&self) -> impl Iterator<Item = String> {
         let cluster = self.kubernetes.as_ref();
         let optional = [
@@ -230,7 +229,7 @@ impl Config {
         all.filter(|(_, path)| path.as_os_str().is_empty()).map(|(member, _)| member)
     }
 
-    /// The members that are 0 and have no meaning then.
+    /// The members that are 0 and must not be.
     fn zeros(&self) -> impl Iterator<Item = &'static str> {
         let (http, operations) = (&self.http, &self.operations);
         let timeouts = &operations.timeouts;
@@ -261,7 +260,7 @@ impl Config {
     }
 }
 
-/// Refuses what has faults.
+/// Returns an error if there are faults.
 ///
 /// # Errors
 /// All of them, a line each.
@@ -273,7 +272,7 @@ pub(crate) fn refuse(faults: &[String]) -> anyhow::Result<()> {
     }
 }
 
-/// The names that are there more than once: only one of their secrets would be good.
+/// The faults for names that are there more than once: only one of their secrets would be valid.
 fn repeated(member: &str, mut names: Vec<&str>) -> Vec<String> {
     names.sort_unstable();
     let mut faults: Vec<_> = names
@@ -285,7 +284,7 @@ fn repeated(member: &str, mut names: Vec<&str>) -> Vec<String> {
     faults
 }
 
-/// Why no variable of that name can be passed on. It is not repeated: there may be a value behind it.
+/// The reason why no variable of that name can be passed on. The name is not repeated: a value may be in it.
 fn no_variable(name: &str) -> Option<&'static str> {
     match name {
         name if name.is_empty() || name.contains(['=', '\0']) => Some(
@@ -298,8 +297,8 @@ fn no_variable(name: &str) -> Option<&'static str> {
     }
 }
 
-/// What platforms show as a link to those who have an instance. A brace has no place in a URL, so one that is left is a
-/// placeholder that nobody fills in.
+/// The fault in a dashboard's URL, which platforms show as a link to those who have an instance. A brace has no place
+/// in a URL, so one that is left is a placeholder that nobody fills in.
 fn dashboard_url(template: &str) -> Option<String> {
     let is_url = |scheme| template.strip_prefix(scheme).is_some_and(|rest: &str| !rest.is_empty());
     if !["https://", "http://"].into_iter().any(is_url) {
