@@ -132,7 +132,7 @@ pub const TOLD: Duration = Duration::from_secs(2);
 pub enum Step {
     /// Start this run.
     Start {
-        /// Its name.
+        /// The name of the run.
         run: RunName,
         /// The name of the external work that the run asks after; `None`: the run does the work itself.
         poll: Option<String>,

@@ -24,9 +24,9 @@ pub enum OperationFilter {
     /// All.
     #[default]
     All,
-    /// Those in progress.
+    /// Operations in progress.
     Busy,
-    /// Those that failed.
+    /// Operations that failed.
     Failed,
 }
 
@@ -66,7 +66,7 @@ pub struct Page {
 pub struct OperationEntry {
     /// The record.
     pub record: Arc<Record>,
-    /// Its place in [`Record::past`]; `None`: [`Record::operation`].
+    /// The place of the operation in [`Record::past`]; `None`: it is [`Record::operation`].
     past: Option<usize>,
 }
 

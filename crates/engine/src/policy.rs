@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 pub struct Policy {
     /// The name of this broker, which goes into operation ids.
     pub broker: String,
-    /// What the broker is taken to be capable of, whatever its catalog declares and wherever that comes
-    /// from; `None`: what it declares.
+    /// The capabilities that the broker counts as having, whatever its catalog declares and wherever that comes
+    /// from; `None`: those that it declares.
     pub capabilities: Option<Vec<Capability>>,
     /// How long a run may take, by action.
     pub timeouts: PerAction<Duration>,
@@ -87,15 +87,15 @@ pub fn doubled(first: Duration, count: u32, most: Duration) -> Duration {
 /// A value for each action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PerAction<T> {
-    /// Of provision.
+    /// The value for provision.
     pub provision: T,
-    /// Of update.
+    /// The value for update.
     pub update: T,
-    /// Of bind.
+    /// The value for bind.
     pub bind: T,
-    /// Of unbind.
+    /// The value for unbind.
     pub unbind: T,
-    /// Of deprovision.
+    /// The value for deprovision.
     pub deprovision: T,
 }
 

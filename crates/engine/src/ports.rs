@@ -37,15 +37,15 @@ pub enum Kind {
     Bindings,
 }
 
-/// Which records of a kind a query is for.
+/// A filter for the records of a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Filter {
-    /// All, tombstones included.
+    /// All records, tombstones included.
     #[default]
     All,
-    /// All but tombstones.
+    /// All records but tombstones.
     Live,
-    /// Those with an operation in progress.
+    /// Records with an operation in progress.
     Busy,
     /// Tombstones last written before this.
     DeletedBefore(Timestamp),
@@ -277,7 +277,7 @@ pub trait Store: Send + Sync + 'static {
 pub struct Run {
     /// The name of the run: two starts of one name start it once.
     pub name: RunName,
-    /// What to do.
+    /// The work to do.
     pub work: Work,
     /// How long the run may take; after this the runner ends it, whether or not anybody watches.
     pub timeout: Duration,
@@ -312,7 +312,7 @@ pub enum RunState {
 pub struct RunFailure {
     /// The reason, in one word.
     pub reason: Reason,
-    /// What to tell people, with the redacted tail of the log.
+    /// The failure to tell people, with the redacted tail of the log.
     pub failure: Failure,
     /// The state that the run left for later operations although it failed: it may be all that says what is to be
     /// removed.

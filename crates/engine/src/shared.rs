@@ -29,7 +29,7 @@ pub(crate) struct Shared {
     pub(crate) apart: Apart,
     /// Whether this process carries operations out.
     pub(crate) drives: AtomicBool,
-    /// Notified when [`drives`](Self::drives) changes: whoever keeps the catalog waits for it.
+    /// Notified when `drives` changes: whoever keeps the catalog waits for it.
     pub(crate) turned: Notify,
     pub(crate) in_force: RwLock<Option<InForce>>,
     /// How many times the broker was asked for its offer.

@@ -99,12 +99,19 @@ impl CallError {
 /// The words with which the API server reports a webhook's refusal.
 const DENIED: &str = "denied the request";
 
+/// The words before which quota it is, and by how much, where the API server refuses an object for one.
+const EXCEEDED: &str = " is forbidden: exceeded quota";
+
 /// Shortens a message about a Secret to the place of the fault, because the rest may quote the content. What a webhook
 /// says may be anything.
 pub(crate) fn secretless(why: &str) -> String {
     let why = why.find(DENIED).and_then(|at| why.get(..at + DENIED.len())).unwrap_or(why);
-    let fields = why.split(": ").take(2).collect::<Vec<_>>().join(": ");
-    fields.chars().take(200).collect()
+    let mut fields = why.splitn(3, ": ");
+    let place = fields.by_ref().take(2).collect::<Vec<_>>().join(": ");
+    // A quota counts objects, and quotes nothing of them.
+    let counts = fields.next().filter(|_| place.ends_with(EXCEEDED));
+    let said = counts.map_or(place.clone(), |counts| format!("{place}: {counts}"));
+    said.chars().take(300).collect()
 }
 
 /// What a decoder expected, without what it found: the library quotes that, and statuses, events and logs are read by
@@ -445,6 +452,10 @@ mod tests {
             (
                 "admission webhook \"w.example\" denied the request: no PLANTED: here",
                 "admission webhook \"w.example\" denied the request",
+            ),
+            (
+                "secrets \"s\" is forbidden: exceeded quota: q, requested: secrets=1, used: secrets=3, limited: secrets=3",
+                "secrets \"s\" is forbidden: exceeded quota: q, requested: secrets=1, used: secrets=3, limited: secrets=3",
             ),
             (
                 "secrets \"s\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: PLANTED",

@@ -38,7 +38,7 @@ pub(crate) fn from_value<T: DeserializeOwned>(value: Value) -> Result<T, String>
     })
 }
 
-/// What an error of serde asks for, without what it was given.
+/// The expectation in an error of serde, without the value that it was given.
 ///
 /// serde writes either a name (`missing field`), or `<what was given>, expected <what was asked>`, or
 /// a text of the type's own, of which only ours are known to repeat nothing.

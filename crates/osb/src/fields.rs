@@ -17,7 +17,7 @@ use crate::model::{IdError, Object};
 pub struct Fault {
     /// The path of the member: `services[0].plans[1].name`.
     pub path: String,
-    /// What is wrong and what to do.
+    /// The message: what is wrong and what to do.
     pub message: String,
 }
 
@@ -31,7 +31,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Where a value stands in its document.
+/// The path of a value in its document.
 #[derive(Clone, Copy)]
 pub(crate) enum Path<'p> {
     /// The whole document.

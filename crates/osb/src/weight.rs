@@ -1,4 +1,4 @@
-//! What a JSON document takes in memory, told before it is read.
+//! Estimates the memory that a JSON document takes, before it is read.
 //!
 //! A megabyte of `{"":0},` becomes a hundred: each map is a node of its own, with room for eleven members.
 

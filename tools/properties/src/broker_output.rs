@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 use crate::records::assert_next;
 use crate::{PLANTED, assert_kept, plants};
 
-/// The longest description, in bytes: what a broker says, or a sentence of ours and the end of a log.
+/// The longest description, in bytes: what a broker says, or the engine's sentence and the end of a log.
 const MAX_DESCRIPTION: usize = 4000 + 1000;
 /// The longest progress, in bytes.
 const MAX_PROGRESS: usize = 500;
@@ -34,8 +34,8 @@ const MAX_PROGRESS: usize = 500;
 /// The two ends of the planted secret: each is more than half of it.
 const HALVES: [&str; 2] = ["pl4nted-", "ted-s3cret"];
 
-/// Whatever a broker leaves is either a success that can be kept or a failure that can be told; nothing
-/// that is told is too long, holds what a terminal would obey, or a credential.
+/// The property that whatever a broker leaves is either a success that can be kept or a failure that can be told; no
+/// message is too long, holds what a terminal would obey, or a credential.
 ///
 /// # Panics
 /// If that does not hold.
@@ -165,7 +165,7 @@ struct Run<'i> {
 }
 
 impl<'i> Run<'i> {
-    /// Every input is one; words that mean nothing are passed over.
+    /// Reads a case from an input: every input is one; words without a meaning are ignored.
     fn read(input: &'i [u8]) -> Self {
         let line = input.iter().position(|byte| *byte == b'\n').unwrap_or(input.len());
         let (head, rest) = input.split_at(line);

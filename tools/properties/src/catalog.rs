@@ -5,8 +5,8 @@ use std::time::SystemTime;
 use osb::catalog::{CompiledCatalog, Fault, SchemaUse, parse};
 use serde_json::{Value, json};
 
-/// A catalog that is refused is refused in words; one that compiles is served, read and compiled again
-/// as itself. The fuzzer sees to it that neither takes long.
+/// The property that a refused catalog is refused in words, and one that compiles is served, read and compiled again
+/// as itself. The fuzzer checks that neither takes long.
 ///
 /// # Panics
 /// If that does not hold.

@@ -1,4 +1,4 @@
-//! What holds for every input whatever: one function for each parser that reads what a stranger wrote.
+//! Properties that hold for every input: one function for each parser that reads what a stranger wrote.
 //!
 //! ```text
 //! fuzz/seeds/<name>/* ──▶ fuzz/targets/<name>.rs (libFuzzer: `cargo xtask fuzz`) ──┐
@@ -39,7 +39,7 @@ pub use translation::translation;
 /// A property, by the name of its target and its seeds.
 pub type Property = (&'static str, fn(&[u8]));
 
-/// All of them.
+/// All properties.
 pub const ALL: [Property; 8] = [
     ("requests", requests),
     ("broker_output", broker_output),
@@ -51,10 +51,10 @@ pub const ALL: [Property; 8] = [
     ("translation", translation),
 ];
 
-/// What seeds hold where there is a secret.
+/// The text that seeds have in the place of a secret.
 const PLANTED: &str = "pl4nted-s3cret";
 
-/// A value can be written, and what is read then is the same.
+/// Asserts that a value can be written, and is the same when it is read again.
 fn assert_kept<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(value: &T) {
     let written = serde_json::to_vec(value).unwrap();
     let read: T = serde_json::from_slice(&written).unwrap_or_else(|error| {

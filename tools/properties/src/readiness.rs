@@ -7,11 +7,11 @@ use template::ready::{Readiness, is_awaited, readiness, timeout};
 
 use crate::{PLANTED, plants};
 
-/// Far beyond what an expression may take, on a busy machine without optimisation.
+/// A time far beyond what an expression may take, even on a busy machine without optimisation.
 const LONG: Duration = Duration::from_secs(20);
 
-/// Whatever the expression and the object, it is decided, soon, and alike each time; and what is said has nothing of
-/// what a Secret holds.
+/// The property that for any expression and object readiness is decided, soon, and alike each time, and that no message
+/// has anything of a Secret's content.
 pub fn readiness_of(input: &[u8]) {
     let text = String::from_utf8_lossy(input);
     let (expression, document) = text.split_once('\n').unwrap_or((&text, ""));

@@ -11,8 +11,8 @@ use osb::{Failure, FailureKind, InstanceId, Output};
 
 use crate::assert_kept;
 
-/// A record that can be read is written and read as itself; whatever is then seen of its run, there is
-/// a next step, and what that writes can be read too.
+/// The property that a record that can be read is written and read as itself, and that, whatever is then seen of its
+/// run, there is a next step, and what that writes can be read too.
 ///
 /// # Panics
 /// If that does not hold.
@@ -40,7 +40,7 @@ fn assert_decided(record: &Record, run: &RunState) {
     }
 }
 
-/// There is a next step, and what it writes can be read.
+/// Asserts that there is a next step, and that what it writes can be read.
 pub(crate) fn assert_next(policy: &Policy, state: &State<'_>, now: Timestamp) {
     let record = state.record;
     let step = decide(policy, state, now);

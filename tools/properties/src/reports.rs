@@ -1,14 +1,14 @@
-//! What comes out of a pod: the first line is a termination message, the others are a log. Both may be
+//! Input: the output of a pod: the first line is a termination message, the others are a log. Both may be
 //! written by whoever runs in the pod.
 
 use agent::{Error, KeyPair, KeySet, Line, Message, Report, escape};
 
-/// What the seeds are sealed to, and the run that they are of.
+/// The key that the seeds are sealed to; the run of the seeds is below.
 const KEY: &str = "AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyA=";
 const RUN: &str = "provision-a-1";
 
-/// Nothing makes reading fail otherwise than by an error, what is read is written as it was, and no line
-/// that was escaped is the agent's.
+/// The property that reading fails only by an error, that what is read is written as it was, and that no escaped line
+/// is taken for the agent's.
 pub fn reports(input: &[u8]) {
     let text = String::from_utf8_lossy(input);
     let (message, log) = text.split_once('\n').unwrap_or((&text, ""));

@@ -27,7 +27,7 @@ use tower_service::Service as _;
 use self::stub::Stub;
 use crate::{PLANTED, plants};
 
-/// Every request has an answer, and none is 5xx: a refusal says why, repeats no value, and has not
+/// The property that every request has an answer, and none is 5xx: a refusal says why, repeats no value, and has not
 /// reached the backend; what has reached it can be kept.
 ///
 /// # Panics
@@ -84,7 +84,7 @@ fn names(value: &Value) -> bool {
     }
 }
 
-/// `None` for what is no request to any HTTP server, or none that it would hand on.
+/// Reads a request from an input; `None` if no HTTP server would take it for one and hand it on.
 fn read(input: &[u8]) -> Option<(Request<Body>, &[u8])> {
     let mut rest = input;
     let mut line = || {
@@ -115,11 +115,11 @@ fn read(input: &[u8]) -> Option<(Request<Body>, &[u8])> {
     Some((request, rest))
 }
 
-/// `platform`, `secret`.
+/// The credentials of the platform: `platform`, `secret`.
 const AUTHORIZATION: &str = "Basic cGxhdGZvcm06c2VjcmV0";
 
 thread_local! {
-    /// Made once: to compile a catalog for each input would be most of the work.
+    /// The server, made once: to compile a catalog for each input would be most of the work.
     static SERVER: OnceCell<Server> = const { OnceCell::new() };
 }
 
@@ -139,7 +139,7 @@ impl Server {
         Self { runtime, stub, router }
     }
 
-    /// Status, body, and how often the backend was asked.
+    /// Sends a request; returns status, body, and how many times the backend was called.
     fn ask(&self, request: Request<Body>) -> (u16, Vec<u8>, usize) {
         self.runtime.block_on(async {
             let response = self.router.clone().call(request).await.unwrap();

@@ -1,4 +1,4 @@
-//! Templates, and paths through what they become: the first line is a JSONPath template, the rest a document.
+//! Input: a template, and a path through what it becomes: the first line is a JSONPath template, the rest a document.
 
 use serde_json::Value;
 use template::jsonpath::JsonPath;
@@ -6,8 +6,8 @@ use template::{Fault, Seeded, Template, expose};
 
 use crate::{PLANTED, plants};
 
-/// Nothing makes reading, processing, looking for faults or following a path fail otherwise than by an error; the
-/// same seed makes the same objects; and no fault has what a parameter holds.
+/// The property that reading, processing, looking for faults and following a path fail only by an error, that the
+/// same seed makes the same objects, and that no fault has the value of a parameter.
 pub fn templates(input: &[u8]) {
     let text = String::from_utf8_lossy(input);
     let (path, document) = text.split_once('\n').unwrap_or((&text, ""));
@@ -47,7 +47,7 @@ pub(crate) fn is_only_a_value(document: &Value) -> bool {
     !document.to_string().contains(PLANTED) && !plants(&document)
 }
 
-/// Nothing that is said has it, if it `holds` that only values do.
+/// Asserts that no fault has the planted secret, if it `holds` that only values have it.
 pub(crate) fn hides(faults: &[Fault], holds: bool) {
     for fault in faults.iter().filter(|_| holds) {
         assert!(!fault.to_string().contains(PLANTED), "{fault}");

@@ -9,8 +9,9 @@ use template::{Seeded, Template, expose};
 
 use crate::templates::{hides, is_only_a_value};
 
-/// Whatever a template becomes is translated or refused, alike each time; what is translated once stays as it is;
-/// bindings are given the same before and after; and nothing that is said has what a parameter holds.
+/// The property that whatever a template becomes is translated or refused, alike each time; that a second translation
+/// changes nothing; that bindings are given the same before and after; and that no message has the value of a
+/// parameter.
 pub fn translation(input: &[u8]) {
     let text = String::from_utf8_lossy(input);
     let (means, document) = text.split_once('\n').unwrap_or((&text, ""));
@@ -41,7 +42,7 @@ pub fn translation(input: &[u8]) {
     }
 }
 
-/// A Route without a host gets one: what it exposes of it is made there.
+/// Asserts that bindings are given the same before and after. A Route without a host gets one, so its host is left out.
 fn exposes_the_same(objects: &[Value], translated: &[Value]) {
     let has_host =
         |object: &Value| object["spec"]["host"].as_str().is_some_and(|it| !it.is_empty());

@@ -1,4 +1,4 @@
-//! Which Jobs there were in a namespace: an attempt has one, whoever died and whatever was lost.
+//! Records which Jobs there were in a namespace: an attempt has one, whichever process died and whatever was lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,11 +13,11 @@ use tokio::task::JoinSet;
 
 type Seen = Arc<Mutex<BTreeMap<String, BTreeSet<String>>>>;
 
-/// Watches until it is dropped.
+/// A watch of the Jobs of a namespace, until it is dropped.
 pub struct Attempts {
     /// The uids of the Jobs that were seen, by their names.
     seen: Seen,
-    /// Their names, by the uids of what they belong to.
+    /// The names of the Jobs, by the uids of their owners.
     owned: Seen,
     _tasks: JoinSet<()>,
 }
@@ -41,7 +41,7 @@ impl Attempts {
         assert!(again.is_empty(), "made again: {again:?}");
     }
 
-    /// How many of one name there were at most.
+    /// The most Jobs that there were of one name.
     pub fn most(&self) -> usize {
         self.seen
             .lock()
@@ -52,7 +52,7 @@ impl Attempts {
             .unwrap_or_default()
     }
 
-    /// The names of those that belong to what has this uid.
+    /// The names of the Jobs whose owner has this uid.
     pub fn owned_by(&self, uid: &str) -> BTreeSet<String> {
         self.owned
             .lock()
@@ -62,7 +62,7 @@ impl Attempts {
             .unwrap_or_default()
     }
 
-    /// The names of all.
+    /// The names of all Jobs.
     pub fn names(&self) -> BTreeSet<String> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
     }

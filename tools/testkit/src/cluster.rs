@@ -1,4 +1,4 @@
-//! Where the test cluster is: the one that `KUBECONFIG` names, or that of `cargo xtask cluster up`.
+//! Finds the test cluster: the one that `KUBECONFIG` names, or that of `cargo xtask cluster up`.
 
 use std::path::PathBuf;
 
@@ -15,20 +15,20 @@ pub const POSTGRES_IMAGE: &str = "manciple.test/postgres:15";
 /// An image with a shell and [`BROKER`], once `cargo xtask images dev` has loaded it.
 pub const BROKER_IMAGE: &str = "manciple.test/broker:1";
 
-/// A broker of the first contract, which says of its configuration what it finds: it sells nothing unless it has found a
-/// key of each, as a file and as a variable.
+/// A broker of the contract's first version that checks its configuration: it offers nothing unless it has found a
+/// key of each kind, as a file and as a variable.
 pub const BROKER: &str = include_str!("broker.sh");
 
 /// The image of `examples/postgres`: its script, a shell and psql.
 pub const POSTGRES_BROKER_IMAGE: &str = "postgres-broker:dev";
 
-/// What the keys of a ConfigMap hold together, in bytes.
+/// How many bytes the keys of a ConfigMap hold together.
 pub const CONFIG_MAP_BYTES: usize = 1024 * 1024;
 
-/// The agent as it goes into a ConfigMap.
+/// The path of the agent as it goes into a ConfigMap.
 ///
 /// # Errors
-/// If it was not built: what to do about it.
+/// If it was not built; the message says what to do about it.
 pub fn packed_agent() -> Result<PathBuf, String> {
     let root = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
     let path = root.join("target/dist/manciple-agent.packed");
@@ -46,7 +46,7 @@ pub fn folder() -> Option<PathBuf> {
 /// The kubeconfig of the cluster that tests use.
 ///
 /// # Errors
-/// If there is none: what to do about it.
+/// If there is none; the message says what to do about it.
 pub fn kubeconfig() -> Result<PathBuf, String> {
     if let Some(path) = std::env::var_os("KUBECONFIG").filter(|path| !path.is_empty()) {
         return Ok(path.into());

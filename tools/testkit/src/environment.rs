@@ -1,6 +1,6 @@
-//! What whoever runs a test says of it.
+//! Reads the options of a test from the environment.
 
-/// A number from the environment, such as that of a seed or of schedules; `None` where nobody says one.
+/// A number from the environment, such as a seed or the number of schedules; `None` if it is not set.
 pub fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
 }

@@ -5,7 +5,7 @@
 //!                                        └ written into the ledger: who did what, and how often
 //! ```
 //!
-//! The reports are real ones: the order is read from the pod, what it is given from its Secret.
+//! The reports are real ones: the order is read from the pod, the confidential part from its Secret.
 
 mod acts;
 mod said;
@@ -42,14 +42,14 @@ const ENDED: &str = "manciple.dev/ended";
 const CONTAINER: &str = "broker";
 /// The variable by which the pod of a QuarksJob is told something.
 pub const INPUT: &str = "INPUT";
-/// The node that its pods are on, if anybody makes one of that name.
+/// The node of its pods, if a test makes one of that name.
 pub const NODE: &str = "of-a-test";
-/// Between two tries to tell the API server something.
+/// The pause between two tries to tell the API server something.
 const AGAIN: Duration = Duration::from_millis(100);
-/// How long a broker takes to end that is told to.
+/// How long a broker takes to end when it is told to.
 const GRACE: Duration = Duration::from_millis(30);
 
-/// Makes that node, heard of just now.
+/// Makes the node [`NODE`], with a fresh heartbeat.
 ///
 /// # Errors
 /// If the API server does not take it.
@@ -71,7 +71,7 @@ enum Plays {
     Jobs(JobScript),
 }
 
-/// Runs the pods of a namespace. Ends when it is dropped, and its pods stand still.
+/// A kubelet that plays the pods of a namespace. When it is dropped its pods stand still.
 pub struct Kubelet {
     ledger: Arc<Mutex<Ledger>>,
     logs: Logs,
@@ -79,19 +79,19 @@ pub struct Kubelet {
 }
 
 impl Kubelet {
-    /// Begins, with `catalog` as what brokers offer.
+    /// Starts a kubelet whose brokers offer `catalog`.
     pub fn start(client: Client, namespace: &str, catalog: Value, script: Script) -> Self {
         let capabilities = vec![Capability::Update, Capability::RequestFile];
         let offer = Offer { catalog, capabilities, ..Offer::default() };
         Self::start_offering(client, namespace, Arc::new(move |_| offer.clone()), script)
     }
 
-    /// As [`Self::start`], where brokers differ.
+    /// Does as [`Self::start`] for brokers that offer different catalogs.
     pub fn start_offering(client: Client, namespace: &str, offers: Offers, script: Script) -> Self {
         Self::play(client, namespace, Plays::Brokers { offers, script })
     }
 
-    /// Begins with the pods of QuarksJobs: in the ledger a run has the name of its Job.
+    /// Starts a kubelet for the pods of QuarksJobs: in the ledger a run has the name of its Job.
     pub fn start_jobs(client: Client, namespace: &str, script: JobScript) -> Self {
         Self::play(client, namespace, Plays::Jobs(script))
     }
@@ -112,28 +112,28 @@ impl Kubelet {
         Self { ledger, logs, tasks }
     }
 
-    /// Does nothing any more, and its pods stand still.
+    /// Stops the kubelet: its pods stand still.
     pub fn stop(&mut self) {
         self.tasks.abort_all();
     }
 
-    /// What it can be asked for as long as it is there.
+    /// The logs of its pods, as long as it is there.
     pub fn logs(&self) -> Logs {
         self.logs.clone()
     }
 
-    /// What happened until now.
+    /// The ledger of what happened until now.
     pub fn ledger(&self) -> Ledger {
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-/// What a pod is told.
+/// The signals to a pod.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Word {
-    /// It is to go.
+    /// Whether the pod has to go.
     goes: bool,
-    /// Its sidecar: the others have ended.
+    /// Whether its sidecar was told that the other containers have ended.
     ended: bool,
 }
 
@@ -144,12 +144,12 @@ struct Node {
     plays: Plays,
     ledger: Arc<Mutex<Ledger>>,
     logs: Logs,
-    /// The runs of which a pod has a node, and has not ended: no other of theirs gets one. Of pods that do not keep away
-    /// from each other, their uids.
+    /// The runs of which a pod has a node and has not ended: no other pod of such a run gets one. For pods that do not
+    /// keep away from each other, their uids.
     placed: Mutex<HashSet<String>>,
 }
 
-/// That a pod has a node, until it has ended.
+/// A guard for a pod that has a node, until it has ended.
 struct Place<'n> {
     node: &'n Node,
     run: String,
@@ -214,7 +214,7 @@ impl Node {
         }
     }
 
-    /// From the scheduler to the end.
+    /// Plays the life of a broker's pod, from the scheduler to the end.
     async fn live(
         &self,
         pod: &Pod,
@@ -289,7 +289,8 @@ impl Node {
         self.placed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// As the scheduler does for a pod that keeps away from others of its run. `None` if it is to go first.
+    /// Gives a pod a node, as the scheduler does for a pod that keeps away from others of its run. `None` if it has to
+    /// go first.
     async fn place(&self, run: &str, going: &mut watch::Receiver<Word>) -> Option<Place<'_>> {
         while !self.placed().insert(run.to_owned()) {
             if told(going, AGAIN).await {
@@ -299,7 +300,8 @@ impl Node {
         Some(Place { node: self, run: run.to_owned() })
     }
 
-    /// Waits for the agent that the pod mounts, if it mounts one; whether it came before the pod was told to go.
+    /// Waits for the agent that the pod mounts, if it mounts one; returns whether it came before the pod was told to
+    /// go.
     async fn mounts(&self, pod: &Pod, going: &mut watch::Receiver<Word>) -> bool {
         let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
         let named = volumes.filter_map(|volume| Some(&volume.config_map.as_ref()?.name));
@@ -313,7 +315,7 @@ impl Node {
         true
     }
 
-    /// As [`Self::live`], of a QuarksJob's.
+    /// Plays the life of a QuarksJob's pod, as [`Self::live`] does for a broker's.
     async fn live_job(
         &self,
         pod: &Pod,
@@ -391,8 +393,8 @@ impl Node {
         sealed.into_iter().for_each(|sealed| self.logs.write(pod, &Line::Progress(sealed)));
     }
 
-    /// The Secret that a pod mounts, waited for as a real kubelet does: the request, and the state. `None` if the pod
-    /// is to go first.
+    /// Waits for the Secret that a pod mounts, as a real kubelet does, and reads it: the request, and the state. `None`
+    /// if the pod has to go first.
     async fn given(
         &self,
         run: &str,
@@ -426,7 +428,7 @@ impl Node {
         self.say_of(pod, phase, &[(container, state.clone())]).await;
     }
 
-    /// Of all containers of a pod.
+    /// Writes the states of all containers into a pod's status.
     async fn say_of(&self, pod: &str, phase: &str, states: &[(&str, Value)]) {
         let is_running = |state: &Value| state.get("running").is_some();
         let running = states.iter().all(|(_, state)| is_running(state));
@@ -472,7 +474,7 @@ fn is_over(pod: &Pod) -> bool {
     matches!(phase, Some("Succeeded" | "Failed"))
 }
 
-/// Waits so long; whether the pod was told to go.
+/// Waits for `within`; returns whether the pod was told to go.
 async fn told(going: &mut watch::Receiver<Word>, within: Duration) -> bool {
     matches!(timeout(within, going.wait_for(|word| word.goes)).await, Ok(Ok(_)))
 }

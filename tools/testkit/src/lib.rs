@@ -1,4 +1,4 @@
-//! What the tests of several crates share, and no product needs.
+//! Code that the tests of several crates share, and no product needs.
 //!
 //! - [`attempts`]: which Jobs there were.
 //! - [`cluster`]: where the test cluster is.

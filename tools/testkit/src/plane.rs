@@ -6,8 +6,8 @@
 //!            tests, and a [kubelet](crate::kubelet) that they play
 //! ```
 //!
-//! There is no node but one that a test makes, so no root and nothing of the shared cluster is needed, and any part can be killed
-//! or paused. The programs are those that `cargo xtask cluster` keeps. A part ends with the thread that
+//! There is no node but one that a test makes, so no root and nothing of the shared cluster is needed, and any part can
+//! be killed or paused. The programs are those that `cargo xtask cluster` keeps. A part ends with the thread that
 //! started it, even if that is killed.
 
 mod snapshot;
@@ -28,15 +28,15 @@ use crate::cluster;
 
 /// How long the API server may take to be ready.
 const READY: Duration = Duration::from_secs(240);
-/// A look is a process of its own.
+/// The pause between looks, each of which is a process of its own.
 const LOOK: Duration = Duration::from_millis(300);
-/// How often one is started before that it does not start is a failure.
+/// How many times a control plane is started before it counts as a failure that it does not start.
 const STARTS: u32 = 3;
-/// A Job that nothing runs for.
+/// The name of a Job that nothing runs.
 const PROBE: &str = "probe";
 const TOKEN: &str = "of-a-test";
-/// What is served: what tests, what they test and the server itself ask for. To begin with all that there is takes an API
-/// server twice the time.
+/// The APIs that are served: those that tests, the tested programs and the server itself use. With all that there are,
+/// an API server takes twice the time to start.
 const SERVED: &[&str] = &[
     "admissionregistration.k8s.io/v1",
     "api/v1",
@@ -59,14 +59,14 @@ const SERVED: &[&str] = &[
 /// A running control plane. Its state is gone when it is dropped.
 pub struct ControlPlane {
     folder: tempfile::TempDir,
-    /// Of the API server.
+    /// The port of the API server.
     port: u16,
     etcd: Part,
     api_server: Part,
     manager: Option<Part>,
 }
 
-/// A program that runs.
+/// A running program of the control plane.
 struct Part {
     name: &'static str,
     command: Command,
@@ -74,7 +74,7 @@ struct Part {
 }
 
 impl ControlPlane {
-    /// Starts one that knows these kinds: definitions of custom resources.
+    /// Starts a control plane that knows these kinds: definitions of custom resources.
     ///
     /// # Errors
     /// If the programs are not there, or do not start.
@@ -82,7 +82,7 @@ impl ControlPlane {
         Self::start_with(definitions, &[("controllers", "job,garbagecollector")])
     }
 
-    /// As [`Self::start`], where nobody takes away what belonged to something that is gone.
+    /// Does as [`Self::start`], without the garbage collector that removes what belonged to something that is gone.
     ///
     /// # Errors
     /// As there.
@@ -90,7 +90,7 @@ impl ControlPlane {
         Self::start_with(definitions, &[("controllers", "job")])
     }
 
-    /// As [`Self::start`], with a controller of nodes that gives one up of which it has not heard for some seconds.
+    /// Does as [`Self::start`], with a node controller that gives up a node of which it has not heard for some seconds.
     ///
     /// # Errors
     /// As there.
@@ -103,7 +103,7 @@ impl ControlPlane {
         Self::start_with(definitions, &flags)
     }
 
-    /// Somebody else may take a port that was free just now: it is tried again with others.
+    /// Starts a control plane, and tries again with other ports: another process may take one that was free just now.
     fn start_with(definitions: &[Value], manager: &[(&str, &str)]) -> anyhow::Result<Self> {
         for _ in 1..STARTS {
             if let Ok(plane) = Self::start_once(definitions, manager) {
@@ -188,17 +188,17 @@ impl ControlPlane {
         Ok(plane)
     }
 
-    /// The path of a kubeconfig of somebody who may do everything.
+    /// The path of a kubeconfig with all rights.
     pub fn kubeconfig(&self) -> PathBuf {
         self.folder.path().join("kubeconfig")
     }
 
-    /// A folder that goes with it.
+    /// A folder that is removed with the control plane.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// SIGKILL to the API server.
+    /// Ends the API server by SIGKILL.
     ///
     /// # Errors
     /// If it has ended already.
@@ -231,7 +231,7 @@ impl ControlPlane {
         self.etcd.signal(Signal::CONT)
     }
 
-    /// kubectl, as somebody who may do everything.
+    /// kubectl, with all rights.
     pub fn kubectl(&self) -> Command {
         let mut kubectl = cluster::kubectl();
         kubectl.env("KUBECONFIG", self.kubeconfig());
@@ -260,8 +260,8 @@ impl ControlPlane {
         }
     }
 
-    /// Waits until somebody acts on Jobs. A controller manager that does not find the API server while it starts ends, and
-    /// nobody would start it again.
+    /// Waits until the controller manager acts on Jobs. One that does not find the API server while it starts ends, and
+    /// nothing would start it again.
     fn until_managed(&mut self) -> anyhow::Result<()> {
         let job = json!({
             "apiVersion": "batch/v1", "kind": "Job",
@@ -345,7 +345,7 @@ impl Part {
         Ok(kill_process(id.context("no process")?, signal)?)
     }
 
-    /// Says so if it has ended.
+    /// Fails if the program has ended.
     fn check(&mut self, folder: &Path) -> anyhow::Result<()> {
         let Some(status) = self.child.try_wait()? else { return Ok(()) };
         let log = fs::read_to_string(folder.join(format!("{}.log", self.name))).unwrap_or_default();
@@ -361,7 +361,7 @@ impl Drop for Part {
     }
 }
 
-/// For a server: the API server's own, or a [proxy](crate::proxy) before it.
+/// A kubeconfig for a server: the API server itself, or a [proxy](crate::proxy) before it.
 pub fn kubeconfig(server: &str) -> String {
     format!(
         "apiVersion: v1\nkind: Config\ncurrent-context: test\n\

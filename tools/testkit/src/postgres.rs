@@ -40,8 +40,9 @@ pub struct Postgres {
 impl Postgres {
     /// Makes a new database cluster and starts it; a second or two.
     ///
-    /// `None` when PostgreSQL is not installed (`initdb` and `psql`). `PG_BINDIR` names the directory with
-    /// its programs when they are not in a usual place. Started by root, who may not run PostgreSQL, the server runs as `postgres` or `nobody`.
+    /// `None` when PostgreSQL is not installed (`initdb` and `psql`). `PG_BINDIR` names the directory with its programs
+    /// when they are not in a usual place. Started by root, who may not run PostgreSQL, the server runs as `postgres`
+    /// or `nobody`.
     ///
     /// # Errors
     ///

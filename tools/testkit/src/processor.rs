@@ -1,12 +1,12 @@
-//! How long something lasted, without what nobody had a processor for.
+//! A clock that measures how long something lasted, without the time in which the machine gave no process a processor.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 const LOOK: Duration = Duration::from_millis(20);
-/// Of a look that comes later than this after the one before, so much is counted: for longer, whoever looks had no
-/// processor, as little as others had.
+/// The most time that is counted between two looks of the clock: if a look comes later, the clock had no processor, as
+/// little as others had.
 const LATE: Duration = Duration::from_millis(200);
 
 /// A clock that stands still when its process does, from when it is made until it is dropped.
@@ -17,7 +17,7 @@ pub struct Processor {
 }
 
 impl Processor {
-    /// Begins.
+    /// Starts the clock.
     #[must_use]
     pub fn now() -> Self {
         let began = SystemTime::now();
@@ -33,13 +33,13 @@ impl Processor {
         Self { began, looks, over }
     }
 
-    /// How long it was since the beginning.
+    /// The counted time since the start.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
         self.between(self.began, SystemTime::now())
     }
 
-    /// How long it was from then to then, of the time since the beginning.
+    /// The counted time between two times since the start.
     #[must_use]
     pub fn between(&self, from: SystemTime, to: SystemTime) -> Duration {
         had(&self.looks.lock().unwrap_or_else(PoisonError::into_inner), from, to)

@@ -1,4 +1,4 @@
-//! An API server that fails: a proxy before a real one, by a seed.
+//! A proxy before a real API server that makes calls fail, by a seed.
 //!
 //! ```text
 //! replica ──▶ proxy ── refuse · say 5xx · delay · send twice · lose the answer · cut a watch ──▶ API server
@@ -37,10 +37,10 @@ use crate::kubelet::Logs;
 use crate::plane;
 use crate::random::Random;
 
-/// What goes wrong, and how often.
+/// The plan of faults: what goes wrong, and how often.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// Decides.
+    /// The random numbers that decide.
     pub random: Random,
     /// How many calls in a thousand fail in some way.
     pub failing: u64,
@@ -54,12 +54,12 @@ pub struct Plan {
     pub death: Option<u64>,
     /// Whether that call takes effect; `None`: `random` decides.
     pub effect: Option<bool>,
-    /// Where it is counted, which several plans may share.
+    /// The counts of faults, which several plans may share.
     pub faults: Arc<Mutex<Faults>>,
 }
 
 impl Plan {
-    /// Nothing goes wrong.
+    /// A plan in which nothing goes wrong.
     pub fn calm() -> Self {
         Self {
             random: Random::new(0),
@@ -74,7 +74,7 @@ impl Plan {
     }
 }
 
-/// A proxy on a port of its own. Ends when it is dropped.
+/// A proxy on a port of its own, until it is dropped.
 pub struct Proxy {
     address: String,
     gate: Arc<Gate>,
@@ -85,29 +85,29 @@ struct Gate {
     server: Client,
     plan: Mutex<(Plan, u64)>,
     faults: Arc<Mutex<Faults>>,
-    /// What was called, watches left out.
+    /// The calls that were made, watches left out.
     made: Mutex<Vec<String>>,
     dead: watch::Sender<bool>,
     /// Which calls are held up on their way.
     held_up: watch::Sender<fn(&str) -> bool>,
     /// Which custom resources are not served, by path.
     forgotten: watch::Sender<fn(&str) -> bool>,
-    /// What the API server would ask a kubelet for.
+    /// The logs that the API server would ask a kubelet for.
     logs: Mutex<Option<Logs>>,
     /// Whether a kubelet does not know of its pods.
     knows_no_pods: AtomicBool,
 }
 
-/// What becomes of a call.
+/// What the proxy does with a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Deed {
     Pass,
     /// The connection is closed before anything is sent on.
     Refuse,
     Say(StatusCode),
-    /// It takes effect, and the connection is closed.
+    /// The call takes effect, and the connection is closed.
     Lose,
-    /// Sent again by somebody in between; the second answer counts.
+    /// The call is sent twice, as by something in between; the second answer counts.
     Twice,
     /// Nothing is answered any more, to nobody.
     Die {
@@ -117,7 +117,7 @@ enum Deed {
 
 type Answer = Response<UnsyncBoxBody<Bytes, Lost>>;
 
-/// The connection ends without an answer.
+/// The error that the connection ends without an answer.
 #[derive(Debug, Clone, Copy)]
 struct Lost;
 
@@ -157,7 +157,7 @@ impl Proxy {
         Ok(Self { address, gate, _tasks: tasks })
     }
 
-    /// For a client: plain HTTP, and the credentials are the proxy's.
+    /// A kubeconfig for a client: plain HTTP, and the credentials are the proxy's.
     pub fn kubeconfig(&self) -> String {
         plane::kubeconfig(&format!("http://{}", self.address))
     }
@@ -172,30 +172,30 @@ impl Proxy {
         self.gate.dead.send_replace(true);
     }
 
-    /// From now on nothing goes wrong. Watches that lag go on to.
+    /// Stops all faults from now on; watches that lag go on lagging.
     pub fn calm(&self) {
         self.gate.lock().0 = Plan::calm();
     }
 
-    /// Has logs of pods answered from here: whoever plays a kubelet is not asked by an API server.
+    /// Answers requests for logs of pods from here: a kubelet that is played is not asked by an API server.
     pub fn know_logs(&self, logs: Logs) {
         *self.gate.logs.lock().unwrap_or_else(PoisonError::into_inner) = Some(logs);
     }
 
-    /// Has each log that is asked for answered as by a kubelet that has just begun, and does not know of its pods yet;
-    /// `false`: not any more.
+    /// Answers requests for logs as a kubelet that has just started and does not know its pods yet;
+    /// `false`: no longer.
     pub fn lose_logs(&self, lost: bool) {
         self.gate.knows_no_pods.store(lost, Ordering::Relaxed);
     }
 
-    /// From now on each call of a custom resource of which this is so, by its path, is answered as by an API server that
-    /// does not know of that kind, until something else is said.
+    /// Answers calls of custom resources whose path is selected as an API server that does not know that kind, until
+    /// this is called again.
     pub fn forget_kinds(&self, which: fn(&str) -> bool) {
         self.gate.forgotten.send_replace(which);
     }
 
-    /// Holds up on their way the calls of which this is so, by method and path, until something else is said; whoever
-    /// made one and goes does not take it along.
+    /// Holds up the selected calls, by method and path, until this is called again; a call goes on even if its client
+    /// goes.
     pub fn hold_up(&self, which: fn(&str) -> bool) {
         self.gate.held_up.send_replace(which);
     }
@@ -205,7 +205,7 @@ impl Proxy {
         self.gate.lock().1
     }
 
-    /// What was called since the last time, watches left out: `GET /api/v1/namespaces/n/secrets/s`.
+    /// The calls since the last time, watches left out: `GET /api/v1/namespaces/n/secrets/s`.
     pub fn made(&self) -> Vec<String> {
         std::mem::take(&mut *self.gate.made.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -216,12 +216,12 @@ impl Gate {
         self.plan.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Something went wrong.
+    /// Counts a fault.
     fn note(&self, fault: &str) {
         self.faults.lock().unwrap_or_else(PoisonError::into_inner).note(fault);
     }
 
-    /// What becomes of the next call, and how long it waits before.
+    /// Decides what to do with the next call, and how long it waits before.
     fn decide(&self, watched: bool) -> (Deed, Duration) {
         let mut held = self.lock();
         held.1 += 1;
@@ -251,7 +251,7 @@ impl Gate {
         (deed, Duration::from_millis(delay))
     }
 
-    /// How long a watch lives, how far it is behind, and whether it ends by saying that its version is too
+    /// Decides how long a watch lives, how far it is behind, and whether it ends by saying that its version is too
     /// old.
     fn watched(&self) -> (Option<Duration>, Duration, bool) {
         let plan = &mut self.lock().0;
@@ -265,7 +265,7 @@ impl Gate {
         (life, Duration::from_millis(lag), gone)
     }
 
-    /// The answer to who asks for a pod's log, where that is known here. It is not followed: it ends.
+    /// The answer to a request for a pod's log, if that is known here. The log is not followed: it ends.
     fn log(&self, path: &str) -> Option<Answer> {
         let pod = path.strip_suffix("/log")?.rsplit_once("/pods/")?.1;
         if self.knows_no_pods.load(Ordering::Relaxed) {
@@ -396,7 +396,7 @@ async fn whole(response: Response<Body>) -> Result<Answer, Lost> {
     Ok(of(&parts, Full::new(body).map_err(|never: Infallible| match never {}).boxed_unsync()))
 }
 
-/// A watch, as far behind as it is, and as short.
+/// The answer to a watch, with its lag and its end.
 fn stream(gate: &Arc<Gate>, response: Response<Body>) -> Answer {
     let (parts, body) = response.into_parts();
     let (life, lag, gone) = gate.watched();
@@ -464,7 +464,7 @@ fn is_custom(path: &str) -> bool {
     group.is_some_and(|group| group.contains('.') && !group.ends_with(".k8s.io"))
 }
 
-/// What an API server that has just begun says of such a kind before it has read its definition.
+/// The answer of an API server that has just started for a custom kind whose definition it has not read yet.
 fn unserved() -> Answer {
     let body = Full::new(Bytes::from_static(b"404 page not found\n"));
     let mut response = Response::new(body.map_err(|never| match never {}).boxed_unsync());
@@ -472,7 +472,7 @@ fn unserved() -> Answer {
     response
 }
 
-/// What an API server says of a log of which a kubelet says 404.
+/// The answer of an API server for a log for which a kubelet answers 404.
 fn unknown_to_its_node(pod: &str) -> Answer {
     let status = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": 404,

@@ -1,11 +1,11 @@
-//! Numbers that a seed decides.
+//! Random numbers that a seed decides.
 
 /// A generator that is the same everywhere: xorshift64*.
 #[derive(Debug, Clone)]
 pub struct Random(u64);
 
 impl Random {
-    /// The numbers of a seed.
+    /// The generator of a seed.
     pub fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
     }

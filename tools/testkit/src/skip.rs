@@ -1,4 +1,4 @@
-//! A test that has nothing to say where it runs.
+//! Skips a test that cannot be tried where it runs.
 
 /// Says why a test is skipped, to whoever runs it.
 ///

@@ -1,11 +1,11 @@
-//! Which system calls a static program can make: it has no others than those in its own code.
+//! Finds the system calls that a static program can make: it has no others than those in its own code.
 
 use std::collections::BTreeSet;
 
 use anyhow::ensure;
 
-/// What would open a connection, by its number on x86-64 (`arch/x86/entry/syscalls/syscall_64.tbl` of Linux). A pair of
-/// sockets, by which a child tells its parent why it did not begin, leads nowhere.
+/// The system calls that would open a connection, by their numbers on x86-64 (`arch/x86/entry/syscalls/syscall_64.tbl`
+/// of Linux). A pair of sockets, by which a child tells its parent why it did not begin, leads nowhere.
 const NETWORK: [(u32, &str); 6] = [
     (41, "socket"),
     (42, "connect"),
@@ -14,15 +14,15 @@ const NETWORK: [(u32, &str); 6] = [
     (50, "listen"),
     (288, "accept4"),
 ];
-/// Without these nothing was found: read, write, execve and exit_group.
+/// The system calls that must be found, or the search did not work: read, write, execve and exit_group.
 const NEEDED: [u32; 4] = [0, 1, 59, 231];
 
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
-/// How far before it its number may be set, in bytes.
+/// How many bytes before a system call its number may be set.
 const NEAR: usize = 32;
 
-/// Fails if a program could open a connection. On x86-64; of other machines nothing is known here, which is said: the agent
-/// is built on them, too.
+/// Fails if a program could open a connection. On x86-64; of other machines nothing is known here, which is said: the
+/// agent is built on them, too.
 pub(crate) fn opens_no_connection(program: &[u8]) -> anyhow::Result<()> {
     let machine = std::env::consts::ARCH;
     if machine != "x86_64" {
@@ -49,7 +49,7 @@ fn of(program: &[u8]) -> BTreeSet<u32> {
         .collect()
 }
 
-/// By `mov eax, n`, by `push n; pop rax`, and zero by `xor eax, eax`.
+/// The numbers that code sets: by `mov eax, n`, by `push n; pop rax`, and zero by `xor eax, eax`.
 fn numbers(code: &[u8]) -> impl Iterator<Item = u32> + '_ {
     (0..code.len()).filter_map(|at| match code.get(at..)? {
         [0xb8, a, b, c, d, ..] => Some(u32::from_le_bytes([*a, *b, *c, *d])),

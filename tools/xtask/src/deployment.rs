@@ -1,9 +1,10 @@
-//! What is deployed, tried on a cluster: the overlays are what the chart says and each is applied, those of the
-//! examples are in no other installation's way, the rights are those that are written down and each is used, one replica
-//! serves, two answer for each other and are monitored, each example of databases knows what it sells, an instance lives through `examples/kubernetes`, another, of a
-//! broker that is a server of its own, through `examples/operator`, another, of a template, through `examples/templates`,
-//! others by Jobs in a namespace beside their brokers', Helm installs the chart and changes it, and the jobs of
-//! `examples/quarks-jobs` run, under the controller's rights everywhere and in one namespace.
+//! Tests the deployments on a cluster: the overlays are what the chart renders and each is applied, those of the
+//! examples are in no other installation's way, the rights are those that are written down and each is used, one
+//! replica serves, two answer for each other and are monitored, each example of databases knows what it sells, an
+//! instance lives through `examples/kubernetes`, another, of a broker that is a server of its own, through
+//! `examples/operator`, another, of a template, through `examples/templates`, others by Jobs in a namespace beside
+//! their brokers', Helm installs the chart and changes it, and the jobs of `examples/quarks-jobs` run, under the
+//! controller's rights everywhere and in one namespace.
 
 mod apart;
 mod ha;
@@ -29,23 +30,23 @@ use crate::kubectl::{self, Cluster, OF_TEST};
 use crate::rights::used::{self, Install, Log};
 use crate::{manifests, rights};
 
-/// As in `examples/quarks-jobs/walk.sh`: where the controller is, and where its jobs run.
+/// The namespaces of the controller and of its jobs, as in `examples/quarks-jobs/walk.sh`.
 const WALK: [&str; 2] = ["manciple-quarks-walk", "quarks-jobs-walk"];
 const QUARKS_JOBS: &str = "examples/quarks-jobs";
 const OVERLAYS: &str = "deploy/overlays";
 
-/// An overlay, the values that make the chart say the same, and who applies it.
+/// An overlay, the values with which the chart renders the same, and the test that applies it.
 struct Overlay {
     name: &'static str,
     values: Value,
     applied: Applied,
 }
 
-/// Who applies an overlay to the cluster, by `kubectl apply -k`.
+/// The test that applies an overlay to the cluster, by `kubectl apply -k`.
 enum Applied {
-    /// In a namespace of its own, this does.
+    /// This test applies the overlay in a namespace of its own.
     Alone(fn(&Place<'_>) -> anyhow::Result<()>),
-    /// The walk through an example, which is an overlay on it.
+    /// The walk through an example applies it: the example is an overlay on it.
     Under(&'static str),
 }
 
@@ -63,7 +64,7 @@ fn overlays() -> Vec<Overlay> {
     ]
 }
 
-/// All of it, with programs that are built.
+/// Runs all tests of deployments, with programs that are built.
 pub(crate) fn test(kubeconfig: &Path, kind: Kind) -> anyhow::Result<()> {
     let overlays = overlays();
     each_is_applied(&overlays)?;
@@ -104,7 +105,7 @@ pub(crate) fn test(kubeconfig: &Path, kind: Kind) -> anyhow::Result<()> {
     }
 }
 
-/// Insists that each overlay that there is will be applied, and that an example is on that which it stands for.
+/// Checks that each existing overlay will be applied, and that an example is built on the overlay that it stands for.
 fn each_is_applied(overlays: &[Overlay]) -> anyhow::Result<()> {
     for folder in std::fs::read_dir(OVERLAYS)? {
         let name = folder?.file_name().to_string_lossy().into_owned();
@@ -137,15 +138,15 @@ fn brokers(cluster: &Cluster, overlays: &[Overlay]) -> anyhow::Result<()> {
     crate::run(&mut walk(cluster, "examples/operator"))
 }
 
-/// Through an example.
+/// The command of the walk through an example.
 fn walk(cluster: &Cluster, example: &str) -> Command {
     let mut walk = cluster.command(&format!("{example}/walk.sh"));
     walk.env("IMAGE", testkit::cluster::SHELL_IMAGE);
     walk
 }
 
-/// What gives rights in all that the walk installs. What is not said for itself is the chart's, with Jobs in this
-/// namespace, too: no overlay gives a right to the server that this does not.
+/// The objects of all that the walk installs, which give rights. What has no entry of its own is the chart's, with Jobs
+/// in this namespace, too: no overlay gives a right to the server that this does not.
 fn installed(cluster: &Cluster, jobs: &str) -> anyhow::Result<Vec<Install>> {
     let rendered = |folder: &str| manifests::objects(&cluster.run(&["kustomize", folder])?);
     let [home, _] = WALK;
@@ -165,7 +166,7 @@ fn installed(cluster: &Cluster, jobs: &str) -> anyhow::Result<Vec<Install>> {
     ])
 }
 
-/// The walk through QuarksJobs: with what an operator's overlay says, and with rights in one namespace alone.
+/// Runs the walk through QuarksJobs: with an operator's overlay, and with rights in one namespace only.
 fn quarks_jobs(cluster: &Cluster, said: &File) -> anyhow::Result<()> {
     let walk = || -> anyhow::Result<Command> {
         let mut walk = walk(cluster, QUARKS_JOBS);
@@ -182,7 +183,7 @@ fn quarks_jobs(cluster: &Cluster, said: &File) -> anyhow::Result<()> {
     crate::run(walk()?.env("CONTROLLER", &file))
 }
 
-/// The values of a controller without a broker, and these of its own.
+/// The values of a controller without a broker, with further ones of its own.
 fn controller(with: &Value) -> Value {
     let mut controller = json!({"enabled": true});
     for (name, value) in with.as_object().into_iter().flatten() {
@@ -191,7 +192,7 @@ fn controller(with: &Value) -> Value {
     json!({"broker": {"enabled": false}, "controller": controller})
 }
 
-/// Each overlay is what the chart makes of its values, and the server takes it.
+/// Checks that each overlay is what the chart renders from its values, and that the server accepts it.
 fn are_of_the_chart(
     cluster: &Cluster,
     namespace: &str,
@@ -213,7 +214,7 @@ fn are_of_the_chart(
     Ok(())
 }
 
-/// The server takes what the chart makes of other values.
+/// Checks that the server accepts what the chart renders from other values.
 fn variants(cluster: &Cluster, namespace: &str) -> anyhow::Result<()> {
     let all = json!({
         "controller": {"enabled": true},
@@ -249,8 +250,8 @@ fn variants(cluster: &Cluster, namespace: &str) -> anyhow::Result<()> {
     cluster.takes(namespace, several.into_iter())
 }
 
-/// The overlays of the examples: the server takes them, and nothing of the whole cluster has in them the name that it
-/// has in an installation, but what is one for all.
+/// Checks the overlays of the examples: the server accepts them, and none of their cluster-wide objects has the name
+/// that it has in an installation, but for those that exist once for all.
 fn examples(cluster: &Cluster, namespace: &str) -> anyhow::Result<()> {
     let of_cluster = |folder: &str| -> anyhow::Result<BTreeSet<String>> {
         let mut objects = manifests::objects(&cluster.run(&["kustomize", folder])?)?;
@@ -278,7 +279,7 @@ fn examples(cluster: &Cluster, namespace: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Who may ask, by everything that needs a right of its own.
+/// The values of authentication with everything that needs a right of its own.
 fn access() -> Value {
     json!({"secrets": [{"name": "cf", "role": "platform"}], "kubernetes": "access_review: true"})
 }
@@ -287,7 +288,7 @@ fn objects_of(values: &Value) -> anyhow::Result<Vec<Value>> {
     objects_in(manifests::RELEASE, values)
 }
 
-/// In a namespace of its own, where what is of the whole cluster has names of its own, too.
+/// The chart's objects in a namespace of its own, where cluster-wide objects have names of their own, too.
 fn objects_in(namespace: &str, values: &Value) -> anyhow::Result<Vec<Value>> {
     let mut objects = Vec::new();
     for text in manifests::chart_in(namespace, values)?.into_values() {
@@ -296,8 +297,8 @@ fn objects_in(namespace: &str, values: &Value) -> anyhow::Result<Vec<Value>> {
     Ok(objects)
 }
 
-/// Objects by kind and name; what has names in the order of these, which is no matter, and without what is said to Helm
-/// alone.
+/// Objects by kind and name, in a form for comparison: lists of named things in the order of the names, which does not
+/// matter, and without what is meant for Helm only.
 fn by_name(objects: Vec<Value>) -> BTreeMap<String, Value> {
     let named = objects.into_iter().map(|mut object| {
         if object["kind"] == "CustomResourceDefinition" {
@@ -311,8 +312,8 @@ fn by_name(objects: Vec<Value>) -> BTreeMap<String, Value> {
     named.collect()
 }
 
-/// What the service accounts may do is what their roles say, and what every service account may: with the
-/// defaults, and with all that is by choice, in a namespace beside their own, too.
+/// Checks that the service accounts may do what their roles say, what every service account may, and no more: with the
+/// defaults, and with all options, in a namespace beside their own, too.
 fn rights(cluster: &Cluster, namespace: &str) -> anyhow::Result<()> {
     let beside = format!("{namespace}-jobs");
     cluster.run(&["create", "namespace", &beside])?;

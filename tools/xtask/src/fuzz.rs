@@ -34,7 +34,7 @@ const TARGETS: [(&str, u32); 8] = [
     ("translation", 8192),
 ];
 
-/// Runs each target, or the one named, for so long; tries all of them before it fails.
+/// Runs each target, or the one named, for `seconds`; tries all of them before it fails.
 pub(crate) fn run(seconds: &str, only: Option<&str>) -> anyhow::Result<()> {
     let seconds: u32 = seconds.parse().context("give the seconds for each target, from 1")?;
     ensure!(seconds > 0, "give the seconds for each target, from 1");
@@ -67,7 +67,7 @@ fn seed() -> anyhow::Result<u32> {
     Ok(now.subsec_nanos().max(1))
 }
 
-/// Builds all targets; says where they are.
+/// Builds all targets; returns their folder.
 fn build() -> anyhow::Result<PathBuf> {
     let triple = host()?;
     crate::run(
@@ -87,7 +87,7 @@ fn host() -> anyhow::Result<String> {
     host.map(str::to_owned).context("rustc -vV names no host")
 }
 
-/// Runs one target and says how it went.
+/// Runs one target and prints the result.
 fn fuzz(
     program: &Path,
     target: &str,
@@ -130,7 +130,7 @@ fn fuzz(
     ))
 }
 
-/// The final count, or the last that was printed on the way.
+/// The count of executions: the final one, or the last that was printed on the way.
 fn executions(said: &str) -> u64 {
     let total = "stat::number_of_executed_units:";
     let last = said.lines().rev().find_map(|line| match line.strip_prefix(total) {

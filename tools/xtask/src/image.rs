@@ -1,6 +1,6 @@
-//! Container images from scratch, without Docker and without a registry: an OCI archive that
-//! `ctr images import`, `docker load`, `podman load` and `skopeo` read (OCI image specification 1.0). Beside its index is
-//! the manifest of `docker save`: a Docker that keeps its images itself, and not in containerd, reads nothing else.
+//! Container images from scratch, without Docker and without a registry: an OCI archive that `ctr images import`,
+//! `docker load`, `podman load` and `skopeo` read (OCI image specification 1.0). Beside its index is the manifest of
+//! `docker save`: a Docker that keeps its images itself, and not in containerd, reads nothing else.
 //!
 //! One layer, uncompressed, with nothing in it that depends on the machine or the hour: the same files
 //! give the same digest.
@@ -17,10 +17,10 @@ use serde_json::{Value, json};
 /// The user and the group of programs in pods, where nothing else is said.
 const NOBODY: u32 = 65532;
 
-/// What an archive says of its images, and by which annotation it names them.
+/// The file of an archive that lists its images; the annotation by which it names them is below.
 const INDEX: &str = "index.json";
 const NAME: &str = "io.containerd.image.name";
-/// The same for Docker.
+/// The file that lists the images for Docker.
 const SAVED: &str = "manifest.json";
 
 /// An image that is being put together.
@@ -41,7 +41,7 @@ enum Entry {
 }
 
 impl Image {
-    /// An empty image; `name` with its tag.
+    /// An empty image; `name` includes its tag.
     pub(crate) fn new(name: &str) -> Self {
         let (entries, command, user) = (Vec::new(), Vec::new(), String::new());
         let (name, arguments) = (name.to_owned(), Vec::new());
@@ -86,36 +86,36 @@ impl Image {
         self.entry(path, Entry::Folder(mode))
     }
 
-    /// It is run without rights, unless something else is asked for.
+    /// Has the image run without rights, unless something else is asked for.
     pub(crate) fn unprivileged(self) -> Self {
         self.user(NOBODY)
     }
 
-    /// It is run as this user, of the group of the same number, unless something else is asked for.
+    /// Has the image run as this user, of the group of the same number, unless something else is asked for.
     pub(crate) fn user(mut self, number: u32) -> Self {
         self.user = format!("{number}:{number}");
         self
     }
 
-    /// The signal that ends it, in the place of SIGTERM.
+    /// Sets the signal that ends the container, in the place of SIGTERM.
     pub(crate) fn stopped_by(mut self, signal: &str) -> Self {
         self.stop = Some(signal.to_owned());
         self
     }
 
-    /// What is run unless something else is asked for.
+    /// Sets the command that is run unless another is asked for.
     pub(crate) fn command(mut self, command: &[&str]) -> Self {
         self.command = command.iter().map(|&word| word.to_owned()).collect();
         self
     }
 
-    /// What that is given, unless something else is.
+    /// Sets the arguments of the command, unless others are asked for.
     pub(crate) fn arguments(mut self, arguments: &[&str]) -> Self {
         self.arguments = arguments.iter().map(|&word| word.to_owned()).collect();
         self
     }
 
-    /// Takes the place of what was added at the same path.
+    /// Adds an entry, which replaces one that was added at the same path.
     fn entry(mut self, path: &str, entry: Entry) -> Self {
         let path = path.trim_start_matches('/');
         self.entries.retain(|(there, _)| there != path);
@@ -152,14 +152,14 @@ impl Image {
         Ok(tar.finish()?)
     }
 
-    /// As `docker save` says where its parts are.
+    /// The manifest that says where the parts are, as that of `docker save`.
     fn saved(&self, config: &[u8], layer: &[u8]) -> String {
         let image =
             json!({"Config": place(config), "RepoTags": [self.name], "Layers": [place(layer)]});
         json!([image]).to_string()
     }
 
-    /// What is run, and how, of an image with this one layer.
+    /// The configuration of the image, with this one layer.
     fn config(&self, layer: &str) -> Value {
         let mut config = json!({
             "architecture": architecture(),
@@ -240,7 +240,7 @@ pub(crate) fn busybox(name: &str, program: &Path) -> anyhow::Result<Image> {
     Ok(image)
 }
 
-/// What a program is linked with, by `ldd`; nothing if it is static.
+/// The libraries that a program is linked with, by `ldd`; none if it is static.
 pub(crate) fn libraries(program: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let output = std::process::Command::new("ldd").arg(program).output().context("ldd")?;
     let words = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -279,7 +279,7 @@ fn of(bytes: &[u8]) -> String {
     format!("sha256:{}", HEXLOWER.encode(digest(&SHA256, bytes).as_ref()))
 }
 
-/// Where a part is in an archive.
+/// The path of a part in an archive.
 fn place(blob: &[u8]) -> String {
     format!("blobs/{}", of(blob).replace(':', "/"))
 }

@@ -1,4 +1,4 @@
-//! The container images, as archives that `docker load` and its like read.
+//! Makes the container images, as archives that `docker load` and its like read.
 
 mod database;
 
@@ -10,7 +10,7 @@ use anyhow::{Context, ensure};
 use crate::image::{self, Image};
 use crate::{cluster, packages};
 
-/// As in `charts/manciple/values.yaml`.
+/// The name of Manciple's image, as in `charts/manciple/values.yaml`.
 const MANCIPLE: &str = "manciple:dev";
 const FILES_BROKER: &str = "files-broker:dev";
 /// Brokers that are servers of their own, each alone in its image: the image, and the package, whose program has the
@@ -19,12 +19,12 @@ const PROGRAMS: &[(&str, &str)] = &[("settings-broker:dev", "operator")];
 
 const FOLDER: &str = "target/images";
 
-/// Which program is in the image.
+/// The kind of the program in the image.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// The one that is given away: static, small, minutes of building.
+    /// The release build: static, small, minutes of building.
     Dist,
-    /// The one of a developer's build, with the libraries that it is linked with.
+    /// A developer's build, with the libraries that it is linked with.
     Dev,
 }
 
@@ -33,8 +33,8 @@ pub(crate) fn packages() -> impl Iterator<Item = &'static str> {
     std::iter::once("manciple").chain(PROGRAMS.iter().map(|(_, package)| *package))
 }
 
-/// Takes their programs away before a build that need not make them: none of an earlier one is packed then. What is
-/// made already, cargo puts there again.
+/// Removes the programs of images before a build that need not make them, so that none of an earlier build is packed.
+/// Cargo puts those that are made already there again.
 pub(crate) fn forget_programs() -> anyhow::Result<()> {
     for package in packages() {
         let program = crate::built(package)?;
@@ -47,7 +47,7 @@ pub(crate) fn forget_programs() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// All of them.
+/// Makes all images.
 pub(crate) fn all(kind: Kind) -> anyhow::Result<()> {
     build(kind)?;
     match kind {
@@ -57,7 +57,7 @@ pub(crate) fn all(kind: Kind) -> anyhow::Result<()> {
     deployment(kind)
 }
 
-/// The programs that are in them, but for the agent.
+/// Builds the programs of the images, but for the agent.
 pub(crate) fn build(kind: Kind) -> anyhow::Result<()> {
     match kind {
         Kind::Dist => {
@@ -68,7 +68,7 @@ pub(crate) fn build(kind: Kind) -> anyhow::Result<()> {
     }
 }
 
-/// The image that tests of runs get the agent from.
+/// Makes the image that tests of runs get the agent from.
 pub(crate) fn agent() -> anyhow::Result<()> {
     crate::agent()?;
     let image = Image::new(testkit::cluster::AGENT_IMAGE)
@@ -77,7 +77,7 @@ pub(crate) fn agent() -> anyhow::Result<()> {
     write("agent", &image)
 }
 
-/// The images that tests on a cluster need beside that of a deployment.
+/// Makes the images that tests on a cluster need beside that of a deployment.
 pub(crate) fn for_tests() -> anyhow::Result<()> {
     agent()?;
     // The cluster of `cargo xtask cluster up` has it; for one that somebody else brought up it is there.
@@ -90,7 +90,7 @@ pub(crate) fn for_tests() -> anyhow::Result<()> {
     postgres_broker()
 }
 
-/// The images of a deployment, of programs that are built.
+/// Makes the images of a deployment, of programs that are built.
 pub(crate) fn deployment(kind: Kind) -> anyhow::Result<()> {
     let program = |name: &str| match kind {
         Kind::Dist => Ok(Path::new("target/dist").join(name)),
@@ -116,7 +116,7 @@ pub(crate) fn deployment(kind: Kind) -> anyhow::Result<()> {
     postgres_broker()
 }
 
-/// A program of the same build, which has made it.
+/// The path of a program, if this build has made it.
 fn current(name: &str) -> anyhow::Result<PathBuf> {
     let program = crate::built(name)?;
     ensure!(
@@ -137,14 +137,14 @@ fn postgres_broker() -> anyhow::Result<()> {
     write("postgres-broker", &image.program("/bin/psql", &psql)?)
 }
 
-/// An example, in an image with a shell.
+/// An image with a shell and the broker of an example.
 fn broker(name: &str, example: &str) -> anyhow::Result<Image> {
     let script = PathBuf::from(format!("examples/{example}/broker"));
     let image = image::busybox(name, &busybox()?)?.file("/bin/broker", &script);
     Ok(image.unprivileged().command(&["/bin/broker"]))
 }
 
-/// The test cluster's, or that of Debian's package.
+/// The path of busybox: the test cluster's, or that of Debian's package.
 fn busybox() -> anyhow::Result<PathBuf> {
     if let Some(ours) = cluster::program("busybox").filter(|path| path.is_file()) {
         return Ok(ours);
@@ -153,7 +153,7 @@ fn busybox() -> anyhow::Result<PathBuf> {
     packages::find("busybox").context("busybox-static has no busybox")
 }
 
-/// The program itself: what is in the path of Debian is a script of Perl.
+/// The path of psql itself: what Debian has in the path is a script of Perl.
 fn psql() -> Option<PathBuf> {
     let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let mut found: Vec<_> = versions.map(|version| version.path().join("bin/psql")).collect();

@@ -1,4 +1,4 @@
-//! A cluster, by kubectl.
+//! Access to a cluster by kubectl.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -9,15 +9,15 @@ use serde_json::{Value, json};
 
 use crate::{cluster, manifests};
 
-/// A label of what is not of a test's namespace: that namespace.
+/// The label of a test's objects outside of its namespace, which names that namespace.
 pub(crate) const OF_TEST: &str = "manciple.test/namespace";
-/// What a cluster may not know: `policy/v1` before 1.21, and what an operator installs.
+/// The APIs that a cluster may not know: `policy/v1` before 1.21, and those that an operator installs.
 const NOT_EVERYWHERE: [&str; 4] =
     ["PodDisruptionBudget", "ServiceMonitor", "Certificate", "Issuer"];
-/// What is of the whole cluster, beside what is called so.
+/// The cluster-wide kinds whose names do not begin with `Cluster`.
 const OF_CLUSTER: [&str; 2] = ["CustomResourceDefinition", "MutatingWebhookConfiguration"];
 
-/// Whether an object is of the whole cluster.
+/// Whether an object is cluster-wide.
 pub(crate) fn is_of_cluster(object: &Value) -> bool {
     let kind = object["kind"].as_str().unwrap_or_default();
     kind.starts_with("Cluster") || OF_CLUSTER.contains(&kind)
@@ -30,7 +30,7 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// With the test cluster's kubectl, the oldest there is, else that of the path.
+    /// A cluster with the test cluster's kubectl, the oldest supported, or else that of the path.
     pub(crate) fn of(kubeconfig: &Path) -> Self {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let ours = cluster::program("kubectl").filter(|kubectl| kubectl.is_file());
@@ -62,7 +62,7 @@ impl Cluster {
         Ok(String::from_utf8(output.stdout)?)
     }
 
-    /// Insists that the server would take these.
+    /// Checks that the server would accept these objects.
     pub(crate) fn takes(
         &self,
         namespace: &str,
@@ -73,7 +73,7 @@ impl Cluster {
         self.apply(namespace, everywhere, &["--dry-run=server"])
     }
 
-    /// Applies these in a namespace, whatever they say.
+    /// Applies these objects in a namespace, whatever namespace they say.
     pub(crate) fn apply(
         &self,
         namespace: &str,
@@ -92,7 +92,7 @@ impl Cluster {
         self.put(namespace, moved, flags)
     }
 
-    /// Applies these in the namespaces that they say, as what the test of this one has made.
+    /// Applies these objects in the namespaces that they say, labelled as made by the test of this namespace.
     pub(crate) fn install(
         &self,
         namespace: &str,

@@ -108,17 +108,17 @@ fn cargo() -> Command {
     cargo
 }
 
-/// The programs that images are made of.
+/// Builds the programs that images are made of.
 fn build() -> anyhow::Result<()> {
     run(cargo().arg("build").args(images::packages().flat_map(|package| ["-p", package])))
 }
 
-/// A program of the same build, wherever cargo was told to put it: it is beside this one.
+/// The path of a program of the same build, wherever cargo was told to put it: it is beside this one.
 fn built(name: &str) -> anyhow::Result<std::path::PathBuf> {
     Ok(std::env::current_exe().context("the path of this program")?.with_file_name(name))
 }
 
-/// Runs a command, its output ours, and insists on its success.
+/// Runs a command with this program's output, and fails if it does.
 fn run(command: &mut Command) -> anyhow::Result<()> {
     let line = line(command);
     eprintln!("+ {line}");
@@ -129,7 +129,7 @@ fn run(command: &mut Command) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Of what took longer than a glance: whoever finds a test run slow sees what of it was.
+/// Prints how long a command took, if that was noticeable: this shows which part of a test run is slow.
 fn say_how_long(line: &str, begun: Instant) {
     let took = begun.elapsed().as_secs();
     if took > 9 {
@@ -137,7 +137,7 @@ fn say_how_long(line: &str, begun: Instant) {
     }
 }
 
-/// As somebody would type it, without what is taken out of the environment.
+/// A command as somebody would type it, without variables that are removed from the environment.
 fn line(command: &Command) -> String {
     let given = command.get_envs().filter_map(|(name, value)| Some((name, value?)));
     let given = given.map(|(name, value)| format!("{}={}", name.display(), value.display()));
@@ -145,7 +145,7 @@ fn line(command: &Command) -> String {
     given.chain(words.map(|word| word.display().to_string())).collect::<Vec<_>>().join(" ")
 }
 
-/// So long into a test run further schedules of QuarksJobs are begun: all 500 where a machine is not slow.
+/// How long a test run begins further schedules of QuarksJobs: this is enough for all 500 unless the machine is slow.
 const SCHEDULES_FOR: Duration = Duration::from_mins(50);
 
 fn test() -> anyhow::Result<()> {
@@ -166,7 +166,7 @@ fn test() -> anyhow::Result<()> {
     result
 }
 
-/// What has control planes of its own, or needs none, and keeps every core busy for minutes.
+/// The tests that have control planes of their own, or need none, and keep every core busy for minutes.
 const APART: &str = "binary(schedules) or binary(runs) or binary(instances) or binary(kill) or binary(replicas) or \
     binary(controller_killed) or binary(definition) or binary(damaged)";
 
@@ -198,12 +198,12 @@ fn nextest(kubeconfig: &std::path::Path, which: &str) -> Command {
     command
 }
 
-/// This program once more.
+/// A command that runs this program once more.
 fn ourselves() -> anyhow::Result<Command> {
     Ok(Command::new(std::env::current_exe().context("the path of this program")?))
 }
 
-/// A command that runs beside others. What it says is shown at its end.
+/// A command that runs beside others. Its output is shown at its end.
 struct Aside {
     line: String,
     begun: Instant,
@@ -230,7 +230,7 @@ impl Aside {
     }
 }
 
-/// What is tried of the examples without a cluster. They are POSIX shell, and so are their tests: without the server.
+/// Tests the examples without a cluster and without the server. They are POSIX shell, and so are their tests.
 fn examples() -> anyhow::Result<()> {
     run(Command::new("sh").arg("examples/files/test.sh"))?;
     run(Command::new("sh").arg("examples/postgres/test.sh"))?;
@@ -273,7 +273,7 @@ fn lint() -> anyhow::Result<()> {
     dependencies()
 }
 
-/// The rules of `deny.toml`: all of them where cargo-deny is installed, else the bans alone.
+/// Checks the rules of `deny.toml`: all of them if cargo-deny is installed, else the bans only.
 fn dependencies() -> anyhow::Result<()> {
     let installed = cargo().args(["deny", "--version"]).output().is_ok_and(|o| o.status.success());
     if installed {
@@ -339,12 +339,13 @@ fn bench() -> anyhow::Result<()> {
     result
 }
 
-/// Every pod of a run has one.
+/// The largest size of the agent, in bytes: every pod of a run has one.
 const AGENT_BYTES: u64 = 2_000_000;
-/// The agent as it goes into a ConfigMap.
+/// The file name of the agent as it goes into a ConfigMap.
 const PACKED: &str = "manciple-agent.packed";
 const STATIC: &str = "-C target-feature=+crt-static";
-/// A short list of what has to be moved at the start: it is read whole then, and stays in memory.
+/// The linker's argument for a short list of relocations: the list is read as a whole at the start, and stays in
+/// memory.
 const PACKED_RELOCATIONS: &str = "-C link-arg=-Wl,-z,pack-relative-relocs";
 
 fn dist() -> anyhow::Result<()> {
@@ -354,7 +355,7 @@ fn dist() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A broker that is a server of its own, as it is given away.
+/// Builds the release of a broker that is a server of its own.
 fn dist_broker(package: &str) -> anyhow::Result<()> {
     give_away(package, package, "release", &[STATIC, PACKED_RELOCATIONS].join(" "), &[])?;
     Ok(())

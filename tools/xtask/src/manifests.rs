@@ -1,4 +1,4 @@
-//! `deploy/` and what else is made of one source: the chart, and the program's definitions.
+//! Generates `deploy/` and further files from one source: the chart, and the program's definitions.
 //!
 //! ```text
 //! charts/manciple/values.yaml ─────────────────────────────▶ charts/manciple/values.schema.json
@@ -10,8 +10,8 @@
 //! manciple crds --templates ───────────────────────────────▶ deploy/templates, and a template of the chart
 //! ```
 //!
-//! Helm renders the chart where people use it; here a library does, which knows Go's templates and of
-//! Helm's functions those that are given below. So the templates use nothing else. The tests have Helm itself say the same.
+//! Helm renders the chart where people use it; here a library does, which knows Go's templates and of Helm's functions
+//! those that are given below. So the templates use nothing else. The tests have Helm itself say the same.
 
 mod schema;
 
@@ -26,10 +26,10 @@ use serde_json::{Value, json};
 pub(crate) const CHART: &str = "charts/manciple";
 const SCHEMA: &str = "values.schema.json";
 const BASE: &str = "deploy/base";
-/// The name that the base has, and the namespace it is meant for unless an overlay names another.
+/// The name of the base, and its namespace unless an overlay names another.
 pub(crate) const RELEASE: &str = "manciple";
 
-/// An overlay with objects that the base does not have, and what makes the chart have them.
+/// The overlays with objects that the base does not have, each with the values with which the chart renders them.
 const FURTHER: [(&str, &str, &str); 4] = [
     ("controller", "controller.yaml", "controller"),
     ("controller", "controller-role.yaml", "controller"),
@@ -37,19 +37,19 @@ const FURTHER: [(&str, &str, &str); 4] = [
     ("monitoring", "servicemonitor.yaml", "serviceMonitor"),
 ];
 
-/// The overlay of templates, which has all of its objects; and what of them is apart, for whoever runs Manciple
-/// elsewhere.
+/// The folders of the overlay of templates, which has all of its objects, and of those that are apart, for users who
+/// run Manciple elsewhere.
 const TEMPLATES: (&str, &str) = ("deploy/overlays/templates", "deploy/templates");
-/// The definitions of templates as the chart has them: no part of `crds`, for Helm installs that everywhere.
+/// The file of the chart with the definitions of templates: it is not in `crds`, which Helm installs everywhere.
 const DEFINITIONS: &str = "templates-definitions.yaml";
 const USERS: &str = "templates-users.yaml";
 
-/// What makes the chart say the overlay of templates.
+/// The values with which the chart renders the overlay of templates.
 pub(crate) fn of_templates() -> Value {
     json!({"broker": {"image": ""}, "templates": {"enabled": true}})
 }
 
-/// Writes all of it.
+/// Writes all generated files.
 pub(crate) fn write() -> anyhow::Result<()> {
     crate::run(crate::cargo().args(["build", "-p", "manciple"]))?;
     let output = Command::new(crate::built("manciple")?).arg("crds").output()?;
@@ -71,7 +71,7 @@ pub(crate) fn write() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Insists that what is checked in is what would be written.
+/// Checks that the files that are checked in are those that would be written.
 pub(crate) fn check() -> anyhow::Result<()> {
     for (path, text) in rendered()? {
         let there = std::fs::read_to_string(&path).unwrap_or_default();
@@ -80,7 +80,7 @@ pub(crate) fn check() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Definitions as a template. They stay when the release goes: with them all instances would.
+/// The definitions as a template of the chart. They stay when the release goes, for all instances would go with them.
 fn definitions(printed: &str) -> String {
     let kept = printed.replace("{{", "{{ \"{{\" }}").replace(
         "\nmetadata:\n",
@@ -92,7 +92,7 @@ fn definitions(printed: &str) -> String {
     )
 }
 
-/// Every file that the chart makes, by its path.
+/// Every file that is generated from the chart, by its path.
 fn rendered() -> anyhow::Result<BTreeMap<String, String>> {
     let schema = serde_json::to_string_pretty(&schema::of(&values()?))?;
     let mut files = BTreeMap::from([(format!("{CHART}/{SCHEMA}"), schema + "\n")]);
@@ -115,12 +115,12 @@ fn rendered() -> anyhow::Result<BTreeMap<String, String>> {
     Ok(files)
 }
 
-/// What the chart makes of its values and these over them, in the namespace that the base is for.
+/// Renders the chart with its values and these over them, in the namespace of the base.
 pub(crate) fn chart(over: &Value) -> anyhow::Result<BTreeMap<String, String>> {
     chart_in(RELEASE, over)
 }
 
-/// The same in another namespace: by template, without those that are empty.
+/// Does as [`chart`] in another namespace; returns the text by template, without those that are empty.
 pub(crate) fn chart_in(namespace: &str, over: &Value) -> anyhow::Result<BTreeMap<String, String>> {
     let mut values = values()?;
     merge(&mut values, over);
@@ -131,12 +131,12 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(CHART)
 }
 
-/// Those of the chart.
+/// The values of the chart.
 fn values() -> anyhow::Result<Value> {
     Ok(serde_saphyr::from_str(&std::fs::read_to_string(root().join("values.yaml"))?)?)
 }
 
-/// What the chart makes of these values alone.
+/// Renders the chart with these values alone.
 fn of_values(namespace: &str, values: Term) -> anyhow::Result<BTreeMap<String, String>> {
     let release = term(&json!({"Name": RELEASE, "Namespace": namespace}));
     let given = [("Values".to_owned(), values), ("Release".to_owned(), release)];
@@ -159,7 +159,7 @@ pub(crate) fn objects(text: &str) -> anyhow::Result<Vec<Value>> {
     Ok(serde_saphyr::from_multiple(text)?)
 }
 
-/// Puts lists of what has names in the order of these: each patch has a place of its own for what it adds.
+/// Sorts lists of named things by the names: each patch has a place of its own for what it adds.
 pub(crate) fn in_order(value: &mut Value) {
     match value {
         Value::Object(members) => members.values_mut().for_each(in_order),
@@ -171,7 +171,7 @@ pub(crate) fn in_order(value: &mut Value) {
     }
 }
 
-/// Objects as one, for kubectl.
+/// A List of objects, for kubectl.
 pub(crate) fn list(objects: impl Iterator<Item = Value>) -> Value {
     json!({"apiVersion": "v1", "kind": "List", "items": objects.collect::<Vec<_>>()})
 }
@@ -203,13 +203,13 @@ fn merge(values: &mut Value, over: &Value) {
     }
 }
 
-/// As `toJson` of Helm, whose maps are in order too.
+/// The function `toJson` of Helm, whose maps are in order too.
 fn to_json(arguments: &[Term]) -> Result<Term, FuncError> {
     let [value] = arguments else { return Err(FuncError::ExactlyXArgs("toJson".into(), 1)) };
     Ok(Term::from(json(value).to_string()))
 }
 
-/// As `quote` of Helm.
+/// The function `quote` of Helm.
 fn quote(arguments: &[Term]) -> Result<Term, FuncError> {
     let [value] = arguments else { return Err(FuncError::ExactlyXArgs("quote".into(), 1)) };
     let text = match json(value) {
@@ -219,7 +219,8 @@ fn quote(arguments: &[Term]) -> Result<Term, FuncError> {
     Ok(Term::from(Value::from(text).to_string()))
 }
 
-/// As `int64` of Helm, which reads every number of a values file as a real one, and prints large ones so.
+/// The function `int64` of Helm, which reads every number of a values file as a floating-point one, and prints large
+/// ones so.
 fn int64(arguments: &[Term]) -> Result<Term, FuncError> {
     let [number] = arguments else { return Err(FuncError::ExactlyXArgs("int64".into(), 1)) };
     let whole = json(number).as_i64();
@@ -228,7 +229,7 @@ fn int64(arguments: &[Term]) -> Result<Term, FuncError> {
         .ok_or_else(|| FuncError::Generic("int64: a whole number is needed".into()))
 }
 
-/// As `indent` of Helm: every line, the first too.
+/// The function `indent` of Helm: it indents every line, the first too.
 fn indent(arguments: &[Term]) -> Result<Term, FuncError> {
     let [spaces, text] = arguments else { return Err(FuncError::ExactlyXArgs("indent".into(), 2)) };
     let (Some(spaces), Value::String(text)) = (json(spaces).as_u64(), json(text)) else {
@@ -238,13 +239,13 @@ fn indent(arguments: &[Term]) -> Result<Term, FuncError> {
     Ok(Term::from(format!("{margin}{}", text.replace('\n', &format!("\n{margin}")))))
 }
 
-/// As `default` of Helm.
+/// The function `default` of Helm.
 fn default(arguments: &[Term]) -> Result<Term, FuncError> {
     let [or, given] = arguments else { return Err(FuncError::ExactlyXArgs("default".into(), 2)) };
     Ok(if is_empty(given) { or.clone() } else { given.clone() })
 }
 
-/// As `required` of Helm.
+/// The function `required` of Helm.
 fn required(arguments: &[Term]) -> Result<Term, FuncError> {
     let [why, given] = arguments else { return Err(FuncError::ExactlyXArgs("required".into(), 2)) };
     match json(given) {
@@ -254,7 +255,7 @@ fn required(arguments: &[Term]) -> Result<Term, FuncError> {
     }
 }
 
-/// As `hasKey` of Helm.
+/// The function `hasKey` of Helm.
 fn has_key(arguments: &[Term]) -> Result<Term, FuncError> {
     let [Term::Object(members) | Term::Map(members), Term::String(name)] = arguments else {
         return Err(FuncError::Generic("hasKey: a map and a text are needed".into()));
@@ -262,7 +263,7 @@ fn has_key(arguments: &[Term]) -> Result<Term, FuncError> {
     Ok(Term::from(members.contains_key(name)))
 }
 
-/// As `ternary` of Helm: the condition is the last.
+/// The function `ternary` of Helm: the condition is the last argument.
 fn ternary(arguments: &[Term]) -> Result<Term, FuncError> {
     let [yes, no, which] = arguments else {
         return Err(FuncError::ExactlyXArgs("ternary".into(), 3));

@@ -1,4 +1,4 @@
-//! The order of the code in the program that is given away: what a server passes stands together.
+//! Orders the code in the release of the program, so that the functions that a server calls are next to each other.
 //!
 //! The system maps 64 KiB of a program around each place that is touched. Where the linker puts functions as they
 //! come, a server touches a tenth of the code, and nearly all of it is mapped. So the program is linked, a broker
@@ -30,7 +30,7 @@ cat <<'JSON'
 JSON
 "#;
 
-/// As an operator has it: what a server says is read by programs.
+/// The configuration of the server, as an operator has it, with a log for programs.
 const CONFIGURATION: &str = "\
 listen: ADDRESS
 data_dir: data
@@ -44,7 +44,7 @@ log: {format: json}
 ";
 const PASSWORD: &str = "secret";
 
-/// What a person and a platform order from it.
+/// The orders of a person and a platform.
 const ORDERS: [&[&str]; 9] = [
     &["catalog"],
     &["provision", "thing", "small", "one", "--parameters", r#"{"size": 3, "name": "one"}"#],
@@ -57,7 +57,7 @@ const ORDERS: [&[&str]; 9] = [
     &["instances"],
 ];
 
-/// What is read beside that.
+/// The paths that are read beside that.
 const READ: [&str; 7] = [
     "/readyz",
     "/healthz",
@@ -68,18 +68,18 @@ const READ: [&str; 7] = [
     "/v2/service_instances/none",
 ];
 
-/// As long as anything may take here: a program under valgrind is tens of times slower.
+/// How long anything may take here: a program under valgrind is tens of times slower.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The command of this program that [`link`] is.
+/// The command of this program that runs [`link`].
 pub(crate) const LINK: &str = "link";
 
-/// Whether rustc links with LLVM's linker here, which it brings: others take no order.
+/// Whether rustc links with LLVM's linker here, which comes with it: other linkers accept no order.
 pub(crate) fn is_possible() -> bool {
     cfg!(target_arch = "x86_64")
 }
 
-/// Installs what is needed; rustc's argument that has [`link`] do the linking.
+/// Installs what is needed; returns rustc's argument that makes [`link`] do the linking.
 pub(crate) fn linker() -> anyhow::Result<String> {
     crate::packages::install("the order of the program's code", &[("valgrind", "valgrind")])?;
     let folder = std::env::current_dir()?.join("target/dist");
@@ -112,7 +112,7 @@ pub(crate) fn link(arguments: &[&str]) -> anyhow::Result<()> {
     ])
 }
 
-/// The functions that a server calls, as the linker knows them, from its start to its end.
+/// The functions that a server calls from its start to its end, by the linker's names.
 fn used(program: &Path) -> anyhow::Result<Vec<String>> {
     let folder = std::env::temp_dir().join(format!("manciple-order-{}", std::process::id()));
     std::fs::create_dir(&folder)?;
@@ -123,7 +123,7 @@ fn used(program: &Path) -> anyhow::Result<Vec<String>> {
     Ok(used)
 }
 
-/// Serves, orders and reads; what valgrind wrote of it.
+/// Runs the server, orders and reads; returns valgrind's profile.
 fn profile(program: &Path, folder: &Path) -> anyhow::Result<String> {
     let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?.to_string();
@@ -175,7 +175,7 @@ fn profile(program: &Path, folder: &Path) -> anyhow::Result<String> {
     std::fs::read_to_string(&profile).with_context(said)
 }
 
-/// One question; the whole answer.
+/// Sends one request; returns the whole answer.
 fn ask(address: &str, path: &str, credentials: &str) -> anyhow::Result<String> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -193,7 +193,7 @@ fn ask(address: &str, path: &str, credentials: &str) -> anyhow::Result<String> {
 struct Server(Child);
 
 impl Server {
-    /// Tells it to end, and waits.
+    /// Tells the server to end, and waits.
     fn end(&mut self) -> anyhow::Result<()> {
         crate::run(Command::new("kill").args(["-TERM", &self.0.id().to_string()]))?;
         let until = Instant::now() + PATIENCE;
@@ -237,7 +237,7 @@ fn called(profile: &str, program: &str) -> Vec<String> {
     called
 }
 
-/// `(7) name` where a name comes first, `(7)` from then on.
+/// Reads a function's name: `(7) name` where it comes first, `(7)` from then on.
 fn name<'p>(text: &'p str, names: &mut HashMap<&'p str, &'p str>) -> Option<&'p str> {
     let (number, name) = text.strip_prefix('(')?.split_once(')')?;
     let name = name.trim();

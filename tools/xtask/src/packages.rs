@@ -1,11 +1,11 @@
-//! What the tests need beside Rust, from Debian's packages.
+//! Installs what the tests need beside Rust, from Debian's packages.
 
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::ensure;
 
-/// A program, and the package that has it.
+/// The needed programs, each with its package.
 const NEEDED: [(&str, &str); 4] =
     [("cc", "gcc"), ("psql", "postgresql"), ("curl", "curl"), ("openssl", "openssl")];
 
@@ -47,7 +47,7 @@ pub(crate) fn install(who: &str, needed: &[(&str, &str)]) -> anyhow::Result<()> 
     apt(&install)
 }
 
-/// The packages of programs that are not there, each once.
+/// The packages of missing programs, each once.
 fn missing<'p>(needed: &[(&str, &'p str)], is_there: impl Fn(&str) -> bool) -> Vec<&'p str> {
     let missing = needed.iter().filter(|(program, _)| !is_there(program));
     let mut packages: Vec<_> = missing.map(|(_, package)| *package).collect();
@@ -60,7 +60,7 @@ fn plural(who: &str) -> &'static str {
     if who.ends_with('s') { "" } else { "s" }
 }
 
-/// Installs what runs the tests, if it is missing, and says so.
+/// Installs nextest, which runs the tests, if it is missing, and says so.
 pub(crate) fn install_nextest() -> anyhow::Result<()> {
     let there = crate::cargo().args(["nextest", "--version"]).output();
     if there.is_ok_and(|output| output.status.success()) {
@@ -74,14 +74,14 @@ fn on_path(program: &str) -> bool {
     find(program).is_some()
 }
 
-/// Where a program is, in the path.
+/// The path of a program, as `PATH` has it.
 pub(crate) fn find(program: &str) -> Option<std::path::PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).map(|folder| folder.join(program));
     found.into_iter().find(|path| path.is_file())
 }
 
-/// Debian keeps the server's programs out of the path.
+/// Whether the PostgreSQL server's programs are installed, which Debian keeps out of the path.
 fn postgres_server() -> bool {
     let versions = std::fs::read_dir("/usr/lib/postgresql");
     let debian = versions.into_iter().flatten().flatten();

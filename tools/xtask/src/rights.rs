@@ -1,4 +1,4 @@
-//! Whether what a service account may do is what its roles say, and whether somebody needs it.
+//! Checks that a service account has the rights that its roles say, and no others, and that each is needed.
 
 pub(crate) mod used;
 
@@ -10,15 +10,15 @@ use serde_json::Value;
 
 use crate::kubectl::Cluster;
 
-/// What may be done: verbs, by what it is done to.
+/// The rights: verbs, by the resource.
 type Rights = BTreeMap<String, BTreeSet<String>>;
 
-/// Within this time an API server goes by the roles that it keeps.
+/// The time within which an API server applies roles that were written.
 const HEARD: Duration = Duration::from_secs(30);
 
-/// Makes what of these objects is about the rights of an account, each in the namespace that it says, and insists that
-/// the account has those that they name, those that every account has, and no others: in its own namespace, and in each
-/// that it has a Role in.
+/// Makes those of the objects that are about the rights of an account, each in the namespace that it says, and checks
+/// that the account has the rights that they name, those that every account has, and no others: in its own namespace,
+/// and in each in which it has a Role.
 pub(crate) fn compare(
     cluster: &Cluster,
     namespace: &str,
@@ -64,7 +64,7 @@ pub(crate) fn compare(
     Ok(())
 }
 
-/// The namespace that an object is in; `None`: it is of the whole cluster.
+/// The namespace that an object is in; `None`: it is cluster-wide.
 fn place(object: &Value) -> Option<&str> {
     object["metadata"]["namespace"].as_str()
 }
@@ -73,12 +73,12 @@ fn bindings<'o>(objects: &'o [Value], account: &'o str) -> impl Iterator<Item = 
     objects.iter().filter(move |object| binds(object, account))
 }
 
-/// Whether it binds a role to an account.
+/// Whether an object binds a role to an account.
 fn binds(object: &Value, account: &str) -> bool {
     object["subjects"].as_array().into_iter().flatten().any(|subject| subject["name"] == account)
 }
 
-/// Two rules about one thing are one.
+/// Joins rules about the same resource.
 fn joined(rights: impl Iterator<Item = (String, BTreeSet<String>)>) -> Rights {
     let mut joined = Rights::new();
     rights.for_each(|(what, verbs)| joined.entry(what).or_default().extend(verbs));
@@ -107,7 +107,7 @@ fn rules(object: &Value) -> Vec<(String, BTreeSet<String>)> {
     said
 }
 
-/// A line of `kubectl auth can-i --list`: resources or paths, names, verbs.
+/// Parses a line of `kubectl auth can-i --list`: resources or paths, names, verbs.
 fn may(line: &str) -> Vec<(String, BTreeSet<String>)> {
     let what = line.split_once('[').map_or(line, |(what, _)| what).trim();
     // The columns are as wide as their longest word.
@@ -121,7 +121,7 @@ fn may(line: &str) -> Vec<(String, BTreeSet<String>)> {
     each(&what, &names, &verbs)
 }
 
-/// A right to all of a resource, or to each of these names.
+/// The rights to all of a resource, or to each of these names.
 fn each(
     what: &str,
     names: &BTreeSet<String>,
@@ -133,7 +133,7 @@ fn each(
     }
 }
 
-/// That of a resource which has this name.
+/// The key for an object of a resource that has this name.
 fn named(what: &str, name: &str) -> String {
     format!("{what} ({name})")
 }

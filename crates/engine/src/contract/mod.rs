@@ -62,7 +62,7 @@ pub struct Asked<'a> {
     pub action: Option<Action>,
     /// The name of the external work, if the run asked how that stands.
     pub external: Option<&'a str>,
-    /// What the broker declared when the run began.
+    /// The extensions that the broker declared when the run began.
     pub capabilities: &'a [Capability],
 }
 

@@ -107,8 +107,8 @@ impl<'v> At<'v> {
     }
 }
 
-/// A member of an object that is not `null`: as it is spelt, or else in capitals, as programs in Go print what they give no
-/// name, and as Steward, which was one, has read it.
+/// A member of an object that is not `null`: as it is spelt, or else in capitals, as programs in Go print what they
+/// give no name, and as Steward, which was one, has read it.
 pub(super) fn member<'v>(object: &'v Value, name: &str) -> Option<&'v Value> {
     spelt(object, name).map(|(_, value)| value)
 }

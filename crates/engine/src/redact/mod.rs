@@ -111,7 +111,7 @@ impl std::fmt::Debug for Secrets {
     }
 }
 
-/// Which ends of a text were cut off, perhaps in the middle of a secret.
+/// The ends of a text that were cut off, perhaps in the middle of a secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cut {
     /// The start: something came before.
@@ -124,8 +124,8 @@ pub enum Cut {
 
 /// Masks known values in text; see the [module](self) for what is known and in which forms.
 ///
-/// Needs about 14 bytes for each byte of each form, a few hundred kilobytes for the usual handful of passwords and keys;
-/// while it is made a megabyte more, or 50 bytes for each byte of the longest form.
+/// Needs about 14 bytes for each byte of each form, a few hundred kilobytes for the usual handful of passwords and
+/// keys; while it is made a megabyte more, or 50 bytes for each byte of the longest form.
 #[derive(Default)]
 pub struct Redactor {
     matcher: Matcher,

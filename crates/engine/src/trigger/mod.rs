@@ -75,7 +75,7 @@ impl Trigger {
     }
 }
 
-/// What happens to a trigger while a run goes on.
+/// The rule for a trigger that comes while a run goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Concurrency {
     /// Another run begins beside it; after it, while runs have ended whose outputs cannot be kept.
@@ -157,7 +157,7 @@ pub const MAX_OPEN: usize = 1000;
 /// A run of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
-    /// Its number, from 1, below [`MAX_RUN`].
+    /// The number of the run, from 1, below [`MAX_RUN`].
     pub id: u64,
     /// The trigger that it was started for.
     pub trigger: Trigger,

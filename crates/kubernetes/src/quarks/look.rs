@@ -271,7 +271,8 @@ impl Table {
                             ((place, Held::Nothing(()), None), wanted)
                         }
                         false => {
-                            let wanted = format!("{place} to succeed");
+                            let why = self.unsuccessful(dialect, resource, name);
+                            let wanted = format!("{place} to succeed{why}");
                             let (held, version) = self.success(dialect, resource, name);
                             ((place, held, version), wanted)
                         }
@@ -324,6 +325,18 @@ impl Table {
             Some(((uid, run), version)) => (Held::Data(format!("{uid}/{run}")), Some(version)),
             None => (Held::Nothing(()), None),
         }
+    }
+
+    /// Why the success of another QuarksJob does not come by itself, if that is so: for people.
+    fn unsuccessful(&self, dialect: Dialect, beside: &Resource, name: &str) -> String {
+        let Some(other) = self.named(dialect, beside, name) else {
+            return ", and there is none of this name".to_owned();
+        };
+        let newest = other.status.history.first().map(|run| &run.outcome);
+        let failed = newest.filter(|outcome| !outcome.succeeded && other.record.open.is_empty());
+        failed.map_or_else(String::new, |failed| {
+            format!(", whose last run failed ({}): mend it, then trigger it", failed.reason)
+        })
     }
 
     /// Until when a failed run is waited for, whose pods may still leave output that is to be kept; `None`: it is not.

@@ -42,6 +42,12 @@ pub(super) const TIMEOUT: &str = "timeout while waiting for template instance to
 /// How many bytes a message has at most: a thousand objects may each have something to say.
 const LONGEST: usize = 8 * 1024;
 
+/// Whether the status says that making the objects is tried again.
+fn says_retrying(instance: &Instance) -> bool {
+    let conditions = instance.status()["conditions"].as_array().into_iter().flatten();
+    conditions.into_iter().any(|it| it["type"] == "Ready" && it["reason"] == "Retrying")
+}
+
 /// The conditions for a state, with those of other types as they are. `at` is RFC 3339.
 pub(super) fn conditions(instance: &Instance, stand: &Stand, at: &str) -> Value {
     let ready = |status, reason, message: &str| ("Ready", status, reason, cut(message));
@@ -56,10 +62,9 @@ pub(super) fn conditions(instance: &Instance, stand: &Stand, at: &str) -> Value 
                 ("InstantiateFailure", "False", "Changing", String::new()),
             ]
         }
-        Stand::Failed { why, was_awaited: false } => vec![failure(why)],
-        Stand::Failed { why, was_awaited: true } => {
-            vec![ready("False", "Failed", why), failure(why)]
-        }
+        // As with OpenShift, Ready is left out where nothing was awaited; but not where it says what is not so any more.
+        Stand::Failed { why, was_awaited: false } if !says_retrying(instance) => vec![failure(why)],
+        Stand::Failed { why, .. } => vec![ready("False", "Failed", why), failure(why)],
     };
     let mut conditions = instance.status()["conditions"].as_array().cloned().unwrap_or_default();
     for (kind, status, reason, message) in said {

@@ -181,11 +181,12 @@ async fn it_waits_for_the_success_of_those_that_it_depends_on() {
     second["dependsOn"] = json!(["first"]);
     second["updateOnConfigChange"] = json!(true);
     town.create("second", second).await;
-    let words = "it waits for quarksjob/first to succeed";
+    let words = "it waits for quarksjob/first to succeed, and there is none of this name";
     town.until("second", "waiting", |it| waits(it) == words).await;
     town.create("first", spec("once", &pod("test -n \"$GOOD\""))).await;
     assert_eq!(town.ended("first", 1).await["succeeded"], false);
-    sleep(Duration::from_secs(1)).await;
+    let words = "quarksjob/first to succeed, whose last run failed (Failed): mend it";
+    town.until("second", "told", |it| waits(it).contains(words)).await;
     assert_eq!(town.runs("second").await, 0, "what it depends on has failed");
     let inputs = json!([{"name": "GOOD", "value": "yes"}]);
     let again = json!({"spec": {"trigger": {"strategy": "now", "inputs": inputs}}});

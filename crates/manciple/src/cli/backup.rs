@@ -1,4 +1,4 @@
-//! Saves a backup: entire, and one that can be restored, or not at all; readable by its owner only, never over
+//! `manciple backup`: saves a backup that is whole and can be restored, or none; readable by its owner only, never over
 //! another file.
 
 use std::fs::{self, File, OpenOptions};
@@ -15,7 +15,7 @@ use super::connection::Connection;
 use super::exit::Exit;
 use super::failure::Failure;
 
-/// What to do where the server did not answer in time: it copies the whole store before it does.
+/// The hint for a server that did not answer in time: it copies the whole store before it answers.
 const LARGE: &str = "a large store takes longer: --timeout 10m";
 
 pub(crate) async fn save(connection: Connection, args: BackupArgs) -> Result<(), Failure> {
@@ -72,7 +72,7 @@ pub(crate) async fn save(connection: Connection, args: BackupArgs) -> Result<(),
     Ok(())
 }
 
-/// What was sent has its whole length, and is no backup.
+/// The failure for a download that is complete, but no backup.
 fn of_no_use(url: &str, error: &OpenError) -> Failure {
     let why = match error {
         OpenError::NotABackup { why, .. } => why.clone(),
@@ -88,8 +88,8 @@ fn of_no_use(url: &str, error: &OpenError) -> Failure {
     )
 }
 
-/// A file that is being written. It has another name until it is entire; it is removed if it never
-/// becomes so, an interrupt included.
+/// A file that is being written. It has another name until it is complete, and is removed if it never
+/// becomes so, also after an interrupt.
 struct Partial {
     file: File,
     path: PathBuf,
@@ -104,7 +104,7 @@ impl Partial {
         Ok(Self { file, path })
     }
 
-    /// Fails if the target exists by now.
+    /// Gives the file its name; fails if the target exists by now.
     fn finish(self, target: &Path) -> Result<(), BackupError> {
         self.file.sync_all().map_err(|source| BackupError::Io {
             what: "syncing",

@@ -1,4 +1,4 @@
-//! Orders of bindings: bind, rotate, unbind.
+//! The orders of bindings: bind, rotate, unbind.
 
 use osb::client::{ClientError, Ordered, Response};
 use osb::{
@@ -108,7 +108,7 @@ async fn order(
         .map_err(|failure| failure.hint(format!("the same order prints it again: {again}")))
 }
 
-/// The same order, for a person to give again: what is there already is its answer.
+/// The command that repeats the order, for a person to copy: if the binding is there already, it is the answer.
 fn again(subject: &Subject, request: &BindRequest) -> String {
     match &request.predecessor_binding_id {
         None => format!("manciple bind {}, with the same options", subject.words()),
@@ -120,7 +120,7 @@ fn again(subject: &Subject, request: &BindRequest) -> String {
     }
 }
 
-/// The credentials of a binding that was accepted first come by `GET` only.
+/// Fetches the credentials of a binding that was made asynchronously: they come by `GET` only.
 async fn fetch(
     connection: &Connection,
     subject: &Subject,
@@ -177,7 +177,7 @@ fn print(
     out.table(&["CREDENTIAL", "VALUE"], rows)
 }
 
-/// What a binding gives, a row for each value; what is nested is in dotted names.
+/// The content of a binding, a row for each value; nested values have dotted names.
 fn gives(body: &BindingBody) -> Vec<Vec<String>> {
     let mut rows = Vec::new();
     if let Some(credentials) = &body.credentials {

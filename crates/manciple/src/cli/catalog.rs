@@ -1,4 +1,4 @@
-//! Shows what can be ordered.
+//! Shows the catalog: what can be ordered.
 
 use osb::{Catalog, Plan, Service};
 use serde_json::{Value, json};
@@ -38,7 +38,7 @@ pub(crate) async fn show(connection: Connection, args: CatalogArgs) -> Result<()
     }
 }
 
-/// The catalog carries the secret of a dashboard's login, which is for the platform alone.
+/// Removes the secret of a dashboard's login from a service: it is for the platform alone.
 fn without_secret(mut service: Value) -> Value {
     if let Some(client) = service.get_mut("dashboard_client").and_then(Value::as_object_mut) {
         client.remove("secret");
@@ -114,7 +114,7 @@ fn schemas(plan: &Plan) -> Vec<(&'static str, &Value)> {
     parameters.collect()
 }
 
-/// The members that a schema names, a row for each. What is below them is for `--output json`.
+/// The members that a schema names, a row for each. `--output json` shows what is below them.
 fn parameters(schema: &Value) -> Vec<Vec<String>> {
     let required = schema.get("required").and_then(Value::as_array);
     let members = schema.get("properties").and_then(Value::as_object);

@@ -14,13 +14,14 @@ use super::failure::Failure;
 use super::output::{Output, quoted};
 use super::{Ongoing, RemoteArgs, format, times};
 
-/// What options about it stand under.
+/// The heading of its options in the help.
 pub(crate) const HEADING: &str = "Cluster and output";
-/// For one request.
+/// The time limit for one request.
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// For how long a cluster may be away while something is waited for.
+/// How long a cluster may not answer while a command waits for something.
 const AWAY: Duration = Duration::from_secs(60);
-/// How often that is looked at: a person waits. Later less often, for it may take hours.
+/// The first interval between looks at what a command waits for: a person waits. Later it is longer, for the wait may
+/// take hours.
 const INTERVAL: Duration = Duration::from_millis(500);
 const LATER: Duration = Duration::from_secs(60);
 const LATER_INTERVAL: Duration = Duration::from_secs(2);
@@ -49,13 +50,13 @@ pub(crate) struct ClusterArgs {
 }
 
 impl ClusterArgs {
-    /// How to print and how long to wait, as all commands have it.
+    /// The options for printing and waiting, in the form that all commands use.
     pub(crate) fn remote(&self) -> RemoteArgs {
         let (timeout, printing) = (self.timeout, self.printing);
         RemoteArgs { timeout, printing, ..RemoteArgs::default() }
     }
 
-    /// As options of a command that a person may copy.
+    /// The options as words of a command that a person may copy.
     pub(crate) fn words(&self) -> String {
         let file = self.kubeconfig.as_ref().map(|file| quoted(&file.to_string_lossy()));
         let file = file.map(|file| format!(" -c {file}"));
@@ -65,22 +66,22 @@ impl ClusterArgs {
     }
 }
 
-/// A cluster, and how to tell what it answers.
+/// A cluster, as one command uses it.
 pub(crate) struct Cluster {
-    /// For calls of [`Self::call`].
+    /// The client, for use with [`Self::call`].
     pub(crate) client: Client,
-    /// Which namespace is asked.
+    /// The namespace that the command is about.
     pub(crate) namespace: String,
-    /// Prints.
+    /// The output of the command.
     pub(crate) out: Output,
-    /// The longest to wait for an outcome, if a person says.
+    /// The longest to wait for an outcome, if the user sets one.
     pub(crate) patience: Option<Duration>,
-    /// What goes on in the cluster.
+    /// The work that goes on in the cluster when the command is interrupted.
     pub(crate) ongoing: Ongoing,
 }
 
 impl Cluster {
-    /// Reads the kubeconfig; nothing is asked yet.
+    /// Opens a cluster: reads the kubeconfig, and sends nothing yet.
     pub(crate) async fn open(
         args: &ClusterArgs,
         remote: &RemoteArgs,
@@ -95,7 +96,7 @@ impl Cluster {
         Ok(Self { client, namespace, out, patience: remote.timeout, ongoing })
     }
 
-    /// Asks, and no longer than for a while. `what` completes "cannot …".
+    /// Makes a call, within a time limit. `what` completes "cannot …".
     pub(crate) async fn call<T>(
         &self,
         what: &str,
@@ -109,27 +110,27 @@ impl Cluster {
         }
     }
 
-    /// A right in the namespace that is asked.
+    /// A right in the namespace of the command.
     pub(crate) fn right_to(&self, verb: &'static str, resource: &str) -> Right<'_> {
         Right { verb, resource: resource.to_owned(), namespace: Some(&self.namespace) }
     }
 }
 
-/// What a call needs.
+/// A right that a call needs.
 pub(crate) struct Right<'a> {
     verb: &'static str,
     resource: String,
-    /// `None`: in all.
+    /// The namespace; `None`: all namespaces.
     namespace: Option<&'a str>,
 }
 
 impl Right<'_> {
-    /// The same in all namespaces.
+    /// The same right in all namespaces.
     pub(crate) fn everywhere(self) -> Self {
         Self { namespace: None, ..self }
     }
 
-    /// As a hint, if the cluster does not know the resource.
+    /// The hint if the cluster does not know the resource.
     pub(crate) fn unknown_kind(&self) -> String {
         // Of templates the definitions are OpenShift's, and ours stand in for them only where there are none.
         let of_templates = self.resource.ends_with(".template.openshift.io");
@@ -141,7 +142,7 @@ impl Right<'_> {
 }
 
 impl fmt::Display for Right<'_> {
-    /// As a hint: which it is, and how one gets it.
+    /// Writes the right as a hint: which one it is, and how the user gets it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { verb, resource, namespace } = self;
         let (place, with, role) = match namespace {
@@ -159,17 +160,17 @@ impl fmt::Display for Right<'_> {
     }
 }
 
-/// Whether a cluster that was there is away, while something is waited for.
+/// The time since which a cluster does not answer, while a command waits for something.
 #[derive(Debug, Default)]
 pub(crate) struct Away(Option<Instant>);
 
 impl Away {
-    /// It answers.
+    /// Notes that the cluster answers.
     pub(crate) fn answered_again(&mut self) {
         self.0 = None;
     }
 
-    /// It did not answer: how that stands, if it is worth to ask again.
+    /// Notes that the cluster did not answer; returns the state to show, if it is worth to ask again.
     ///
     /// # Errors
     /// The failure, if it is not; `hint` says what else to do.
@@ -186,7 +187,7 @@ impl Away {
     }
 }
 
-/// How long to wait before the next look at what was `waited` for so long; `None`: it is enough.
+/// The pause before the next look, after having `waited`; `None`: the patience is over.
 pub(crate) fn pause(waited: Duration, patience: Option<Duration>) -> Option<Duration> {
     let interval = if waited < LATER { INTERVAL } else { LATER_INTERVAL };
     match patience.map(|patience| patience.saturating_sub(waited)) {
@@ -195,7 +196,7 @@ pub(crate) fn pause(waited: Duration, patience: Option<Duration>) -> Option<Dura
     }
 }
 
-/// What stands in a path is checked here: no name leads elsewhere.
+/// Checks a name that goes into a path, so that it cannot lead elsewhere.
 pub(crate) fn name(text: &str) -> Result<String, String> {
     let good =
         |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);

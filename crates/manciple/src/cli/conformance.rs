@@ -1,4 +1,4 @@
-//! Holds a broker to the specification: any broker, by what it answers.
+//! `manciple conformance`: checks any broker against the specification, by its answers.
 
 use std::cell::Cell;
 use std::pin::pin;
@@ -69,7 +69,7 @@ impl From<LevelArg> for osb::conformance::Level {
     }
 }
 
-/// The first interrupt has it remove what it has made, and report how far it came.
+/// Runs the suite. The first interrupt makes it remove what it has made, and report how far it came.
 pub(crate) async fn check(connection: Connection, args: ConformanceArgs) -> Result<(), Failure> {
     // From now on: the one that ends the command at once counts from here, too.
     let mut interrupt = pin!(interrupts(1)?);
@@ -128,8 +128,8 @@ async fn options(args: ConformanceArgs) -> Result<Options, Failure> {
     })
 }
 
-/// Whether there is a broker that lets one in, and has what was named. Whatever else is wrong with its catalog is in
-/// the report.
+/// Checks that there is a broker that accepts the credentials, and has the named service and plan. Other faults of its
+/// catalog are in the report.
 async fn is_there(connection: &Connection, options: &Options) -> Result<(), Failure> {
     let catalog = match connection.client.catalog(None).await {
         Ok(answer) => answer.body,
@@ -174,7 +174,7 @@ fn as_json(report: &Report, level: LevelArg) -> Value {
     })
 }
 
-/// How the command ends. What is left at the broker is said in any case: somebody has to remove it.
+/// The result of the command. What is left at the broker is named in any case: somebody has to remove it.
 fn judged(report: &Report, level: LevelArg, failed: Exit) -> Result<(), Failure> {
     let asked = |result: &&CheckResult| result.check.level <= level.into();
     let count = report.failures().filter(asked).count();

@@ -15,32 +15,32 @@ use super::failure::Failure;
 use super::input;
 use super::output::{Output, arguments, quoted};
 
-/// Where a broker is looked for when nobody says.
+/// The URL of the broker if none is given.
 const DEFAULT_URL: &str = "http://127.0.0.1:8080";
 
-/// For one request, as platforms have it.
+/// The time limit for one request, as for platforms.
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How often a server may say that it fails before it is believed.
+/// How many times in a row a server may answer with an error before the command fails.
 const FAILURES: u32 = 4;
 
-/// A broker, and how to tell what it answers.
+/// A broker, as one command uses it.
 pub(crate) struct Connection {
-    /// Asks it.
+    /// The client of the broker.
     pub(crate) client: Client,
-    /// Where it is, for messages.
+    /// The URL of the broker, for messages.
     pub(crate) url: String,
-    /// Prints.
+    /// The output of the command.
     pub(crate) out: Output,
-    /// The longest to wait for an operation, if a person says.
+    /// The longest to wait for an operation, if the user sets one.
     pub(crate) patience: Option<Duration>,
-    /// What goes on at the broker.
+    /// The operation that goes on at the broker when the command is interrupted.
     pub(crate) ongoing: Ongoing,
 }
 
 impl Connection {
-    /// Opens nothing yet: reads secrets and checks settings. No request takes longer than `most`, whatever is
-    /// waited for.
+    /// Prepares a connection, and opens none yet: reads secrets and checks settings. No request takes longer than
+    /// `most`, however long the command waits.
     pub(crate) fn new(
         args: &RemoteArgs,
         most: Duration,
@@ -79,13 +79,13 @@ impl Connection {
         Ok(Self { client, url, out, patience: args.timeout, ongoing })
     }
 
-    /// A request that brought no success. `what` completes "cannot …".
+    /// The failure of a request. `what` completes "cannot …".
     pub(crate) fn refused(&self, what: &str, error: &ClientError) -> Failure {
         Failure::request(what, &self.url, error)
     }
 
-    /// Asks until there is an answer: a restart of the server is no reason to end, and neither is a moment in which
-    /// it fails. For as long as an operation would be waited for without any answer.
+    /// Repeats a request until there is an answer: a restart of the server, or a passing error, is no reason to end. It
+    /// gives up after the time for which polling goes on without any answer.
     pub(crate) async fn patiently<T, F>(&self, ask: impl Fn() -> F) -> Result<T, ClientError>
     where
         F: Future<Output = Result<T, ClientError>>,
@@ -107,7 +107,7 @@ impl Connection {
         }
     }
 
-    /// How to ask after an operation, by what its plan says if that is known.
+    /// The way to poll an operation, by its plan if that is known.
     pub(crate) fn polling(&self, plan: Option<&Plan>) -> Polling {
         let mut polling = plan.map_or_else(Polling::default, Polling::for_plan);
         // A person waits: most operations take seconds, and one who watches is worth a request.
@@ -119,14 +119,14 @@ impl Connection {
         polling
     }
 
-    /// What can be ordered.
+    /// Fetches the catalog.
     pub(crate) async fn catalog(&self) -> Result<Catalog, Failure> {
         let answer = self.client.catalog(None).await;
         let catalog = answer.map_err(|error| self.refused("read the catalog", &error))?.body;
         catalog.ok_or_else(|| Failure::missing(format!("{} has no catalog", self.url)))
     }
 
-    /// An id nobody has: a random UUID.
+    /// A new id that nothing else has: a random UUID.
     pub(crate) fn new_id(&self) -> Result<String, Failure> {
         // The identity of a request is one, and the client makes a new one for each.
         let headers = self.client.headers();
@@ -135,7 +135,7 @@ impl Connection {
     }
 }
 
-/// What is talked about: an instance, or a binding of it.
+/// The subject of a command: an instance, or a binding of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Subject {
     /// The instance, or the binding's.
@@ -145,7 +145,7 @@ pub(crate) struct Subject {
 }
 
 impl Subject {
-    /// By the ids that somebody typed.
+    /// The subject with the ids that somebody typed.
     pub(crate) fn new(instance: &str, binding: Option<&str>) -> Result<Self, Failure> {
         let wrong = |what: &str, error| Failure::usage(format!("the {what}'s id {error}"));
         let binding = binding.map(BindingId::new).transpose();
@@ -155,12 +155,12 @@ impl Subject {
         })
     }
 
-    /// As the last arguments of a command that a person may copy.
+    /// The ids as the last arguments of a command that a person may copy.
     pub(crate) fn words(&self) -> String {
         arguments([Some(self.instance.as_str()), self.binding.as_ref().map(BindingId::as_str)])
     }
 
-    /// As [`Self::words`], with an option. It comes last, unless an id would be taken for another.
+    /// Does as [`Self::words`], with an option, which comes last unless an id would be taken for another option.
     pub(crate) fn words_and(&self, option: &str) -> String {
         let words = self.words();
         match words.starts_with("-- ") {
@@ -169,7 +169,7 @@ impl Subject {
         }
     }
 
-    /// As options of a command that a person may copy.
+    /// The ids as options of a command that a person may copy.
     pub(crate) fn options(&self) -> String {
         let option = |name: &str, id: &str| {
             let between = if id.starts_with('-') { '=' } else { ' ' };
@@ -192,28 +192,28 @@ impl std::fmt::Display for Subject {
     }
 }
 
-/// What the broker has accepted and not yet ended: whoever interrupts a command is told of it.
+/// The operation that the broker has accepted and not yet ended: it is named if the command is interrupted.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Ongoing(Arc<Mutex<Option<(String, String)>>>);
 
 impl Ongoing {
-    /// Something goes on; `follow` is the command that shows it.
+    /// Notes that an operation goes on; `follow` is the command that shows it.
     pub(crate) fn set(&self, what: String, follow: String) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((what, follow));
     }
 
-    /// It has ended.
+    /// Notes that the operation has ended.
     pub(crate) fn clear(&self) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// What goes on, and the command that shows it.
+    /// The operation that goes on, and the command that shows it.
     pub(crate) fn get(&self) -> Option<(String, String)> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-/// How to print, by the options or the environment.
+/// The format to print in, by the options or the environment.
 pub(crate) fn format(args: &RemoteArgs) -> Result<Format, Failure> {
     match (args.printing.output, variable("MANCIPLE_OUTPUT")?.as_deref()) {
         (Some(format), _) => Ok(format),
@@ -223,8 +223,8 @@ pub(crate) fn format(args: &RemoteArgs) -> Result<Format, Failure> {
     }
 }
 
-/// Options go before the environment. What contradicts itself is refused: with which credentials a
-/// command asks must not be a guess.
+/// The credentials, by the options or else the environment. Contradicting ones are refused: which credentials a
+/// command uses must not be a guess.
 fn auth(args: &RemoteArgs) -> Result<Auth, Failure> {
     if let Some(path) = &args.token_file {
         return Ok(Auth::Bearer(input::secret(path)?));
@@ -254,17 +254,17 @@ fn auth(args: &RemoteArgs) -> Result<Auth, Failure> {
     }
 }
 
-/// How long a request may take, if so long is waited in all.
+/// The time limit of a request, given how long the command waits in all.
 fn limit(patience: Option<Duration>, most: Duration) -> Duration {
     patience.unwrap_or(REQUEST_TIMEOUT).min(most)
 }
 
-/// What an option says, or else its variable.
+/// The value of an option, or else of its variable.
 fn given(option: Option<String>, name: &str) -> Result<Option<String>, Failure> {
     if option.is_some() { Ok(option) } else { variable(name) }
 }
 
-/// An environment variable; an empty one is as good as none.
+/// The value of an environment variable; an empty one counts as absent.
 fn variable(name: &str) -> Result<Option<String>, Failure> {
     match std::env::var(name) {
         Ok(value) => Ok(Some(value).filter(|value| !value.is_empty())),
@@ -275,7 +275,7 @@ fn variable(name: &str) -> Result<Option<String>, Failure> {
     }
 }
 
-/// The same of a path, which may be any bytes.
+/// Does as [`variable`] for a path, which may be any bytes.
 fn path_variable(name: &str) -> Option<PathBuf> {
     std::env::var_os(name).filter(|value| !value.is_empty()).map(Into::into)
 }

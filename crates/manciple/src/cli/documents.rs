@@ -1,4 +1,4 @@
-//! Completions and man pages, made from the command line itself; and the definitions of our resources.
+//! Prints completions and man pages, made from the command line itself, and the definitions of Manciple's resources.
 
 use std::io::{self, Write as _};
 use std::path::Path;
@@ -33,7 +33,7 @@ pub(crate) fn man(dir: Option<&Path>) -> Result<(), Failure> {
     save(dir, &command, "manciple")
 }
 
-/// The page of a command, and those of its subcommands.
+/// Writes the page of a command, and those of its subcommands.
 fn save(dir: &Path, command: &clap::Command, name: &str) -> Result<(), Failure> {
     let path = dir.join(format!("{name}.1"));
     std::fs::write(&path, page(command, name)).map_err(|error| unwritten(&path, &error))?;
@@ -48,7 +48,7 @@ fn unwritten(path: &Path, error: &io::Error) -> Failure {
     Failure::usage(format!("cannot write {}: {error}", path.display()))
 }
 
-/// Prints the definitions of our resources, or of templates, as YAML.
+/// Prints the definitions of Manciple's resources, or of templates, as YAML.
 pub(crate) fn crds(args: &CrdsArgs) -> Result<(), Failure> {
     let definitions = match args.templates {
         true => templates::names::Kind::ALL.map(templates::definition).to_vec(),

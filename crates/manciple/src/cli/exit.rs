@@ -1,12 +1,12 @@
-//! How a command ends. Scripts depend on these numbers: a number never changes its meaning.
+//! The exit codes of commands. Scripts depend on these numbers: a number never changes its meaning.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
-/// How a command ended.
+/// The end of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// What was asked for is done.
+    /// The command has done what was asked for.
     Done,
     /// The operation was accepted, and failed.
     OperationFailed,
@@ -14,17 +14,17 @@ pub(crate) enum Exit {
     Usage,
     /// There was no answer.
     Unreachable,
-    /// 4xx.
+    /// The broker refused the request: 4xx.
     Refused,
-    /// 5xx.
+    /// The broker failed: 5xx.
     BrokerFailed,
-    /// 404 and 410.
+    /// The named thing does not exist: 404 and 410.
     Missing,
-    /// 401 and 403.
+    /// The credentials are missing or not sufficient: 401 and 403.
     Unauthorized,
-    /// Nobody waits any more.
+    /// The operation had not ended when the command stopped waiting.
     Unfinished,
-    /// It is done, and cannot be shown.
+    /// The work is done, but its result cannot be printed.
     NotPrinted,
 }
 
@@ -73,7 +73,7 @@ const TABLE: [(Exit, u8, &str, &str); 10] = [
 ];
 
 impl Exit {
-    /// By the status of a refusal.
+    /// The end of a command by the status of a refusal.
     pub(crate) fn of_status(status: u16) -> Self {
         match status {
             401 | 403 => Self::Unauthorized,
@@ -83,12 +83,12 @@ impl Exit {
         }
     }
 
-    /// The number.
+    /// The number of the exit code.
     pub(crate) fn code(self) -> u8 {
         self.row().1
     }
 
-    /// The word, as JSON has it.
+    /// The word for it in JSON.
     pub(crate) fn word(self) -> &'static str {
         self.row().2
     }

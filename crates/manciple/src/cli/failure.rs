@@ -1,4 +1,4 @@
-//! Why a command did not do what it was asked: one sentence that says what and where, one that says
+//! The failure of a command: one sentence that says what failed and where, one that says
 //! what to do. The only place where errors of the client become exit codes.
 
 use std::fmt;
@@ -17,15 +17,15 @@ use super::times;
 /// A command's failure.
 #[derive(Debug)]
 pub(crate) struct Failure {
-    /// How the command ends.
+    /// The exit code of the command.
     pub(crate) exit: Exit,
-    /// What went wrong, and where. Holds no secret.
+    /// The message: what failed, and where. Holds no secret.
     pub(crate) message: String,
-    /// What to do.
+    /// The hint what to do.
     pub(crate) hint: Option<String>,
-    /// What the broker said, for programs.
+    /// The broker's refusal, for programs.
     refusal: Option<Box<Refusal>>,
-    /// Nobody reads any more what is printed: nothing is wrong, and nothing is left to say.
+    /// Whether the reader of the output is gone: nothing is wrong then, and nothing more is printed.
     pub(crate) silent: bool,
 }
 
@@ -35,28 +35,28 @@ impl Failure {
         Self { exit, message: message.into(), hint: None, refusal: None, silent: false }
     }
 
-    /// Something is wrong on this side: an argument, a file.
+    /// A failure of usage: a wrong argument or file.
     pub(crate) fn usage(message: impl Into<String>) -> Self {
         Self::new(Exit::Usage, message)
     }
 
-    /// There is no such thing.
+    /// The failure that the named thing does not exist.
     pub(crate) fn missing(message: impl Into<String>) -> Self {
         Self::new(Exit::Missing, message)
     }
 
-    /// The reader of the output has gone away, as `head` does.
+    /// The silent failure that the reader of the output has gone away, as `head` does.
     pub(crate) fn output_closed() -> Self {
         Self { silent: true, ..Self::new(Exit::Done, "") }
     }
 
-    /// What was asked for is done, and its result cannot be shown.
+    /// The failure to print the result of a command that has done its work.
     pub(crate) fn not_printed(why: &dyn fmt::Display) -> Self {
         let message = format!("cannot print the result: {why}; what was asked for is done");
         Self::new(Exit::NotPrinted, message)
     }
 
-    /// A request that brought no success. `what` completes "cannot …".
+    /// The failure of a request. `what` completes "cannot …".
     pub(crate) fn request(what: &str, url: &str, error: &ClientError) -> Self {
         let at = format!("cannot {what} at {url}");
         match error {
@@ -82,7 +82,7 @@ impl Failure {
         }
     }
 
-    /// An operation whose good end was not seen. `what` is "provision of instance X".
+    /// The failure of an operation that failed, or whose end was not seen. `what` is "provision of instance X".
     pub(crate) fn operation(what: &str, url: &str, error: &WaitError) -> Self {
         match error {
             WaitError::Failed(last) => {
@@ -119,8 +119,8 @@ impl Failure {
         }
     }
 
-    /// A call of a cluster's API server that brought no success. `what` completes "cannot …", `right` is the one that
-    /// it takes, where that can be what is wrong.
+    /// The failure of a call of a cluster's API server. `what` completes "cannot …", `right` is the right that
+    /// the call needs, if its lack can be the reason.
     pub(crate) fn cluster(what: &str, error: &kube::Error, right: Option<&Right<'_>>) -> Self {
         match error {
             kube::Error::Api(status) if status.code == 0 => {
@@ -159,28 +159,28 @@ impl Failure {
         }
     }
 
-    /// A cluster's answer that is none.
+    /// The failure for an answer of a cluster that is not understood.
     pub(crate) fn misunderstood(what: &str) -> Self {
         let message = format!("cannot {what}: the answer cannot be understood");
         Self::new(Exit::BrokerFailed, message)
             .hint("is there a Kubernetes API server? --kubeconfig or KUBECONFIG names another")
     }
 
-    /// A cluster that was asked and was silent for so long.
+    /// The failure for a cluster that did not answer for `after`.
     pub(crate) fn no_answer(what: &str, after: Duration) -> Self {
         let after = times::span(after);
         let message = format!("cannot {what}: the cluster did not answer within {after}");
         Self::new(Exit::Unreachable, message).hint(OTHER_CLUSTER)
     }
 
-    /// A log that broke off while it was read.
+    /// The failure for a log that broke off while it was read.
     pub(crate) fn broken_off(what: &str, cause: &str) -> Self {
         let cause = one_line(cause);
         Self::new(Exit::Unreachable, format!("the log of {what} broke off: {cause}"))
             .hint("read it again; it may be longer now")
     }
 
-    /// No cluster could even be asked.
+    /// The failure to open a cluster, before any call.
     pub(crate) fn kubeconfig(error: &ClusterError) -> Self {
         let named = "name a kubeconfig: --kubeconfig FILE, or KUBECONFIG";
         let (exit, hint) = match error {
@@ -191,20 +191,20 @@ impl Failure {
         Self::new(exit, one_line(&error.to_string())).hint(hint)
     }
 
-    /// Says what to do. What is empty says nothing.
+    /// Adds a hint what to do; an empty one adds nothing.
     #[must_use]
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into()).filter(|hint| !hint.is_empty());
         self
     }
 
-    /// Says what to do, unless it is known better already.
+    /// Adds a hint, unless there is one already.
     #[must_use]
     pub(crate) fn or_hint(self, hint: impl Into<String>) -> Self {
         if self.hint.is_some() { self } else { self.hint(hint) }
     }
 
-    /// For programs.
+    /// The document of the failure, for programs.
     pub(crate) fn json(&self) -> Value {
         let mut error = json!({
             "kind": self.exit.word(),
@@ -244,7 +244,7 @@ const NO_CREDENTIALS: &str =
 const OTHER_CLUSTER: &str =
     "is the cluster up, and this the one? --kubeconfig or KUBECONFIG names another";
 
-/// What is known of an operation whose end was not seen, to be added to why it was not.
+/// The last known state of an operation whose end was not seen, as an addition to the message.
 fn last_seen(last: Option<&LastOperation>) -> String {
     match last.map(|last| last.description.as_deref()) {
         None => String::new(),
@@ -262,7 +262,7 @@ fn root_cause(error: &dyn std::error::Error) -> String {
     cause.to_string()
 }
 
-/// What `openssl req -x509` makes unless it is told otherwise is refused by name.
+/// The message for a CA certificate in the place of a server's, as `openssl req -x509` makes by default.
 const CERTIFICATE_OF_A_CA: &str = "the broker's certificate says that it is an authority (CA:TRUE), \
     as openssl's self-signed ones do by default, and such a one is not accepted as a server's. Make \
     another for the broker and name it: --ca-file tls.crt\n  \

@@ -1,4 +1,4 @@
-//! Waits for an operation, and shows how far it is.
+//! Waits for an operation, and shows its progress.
 
 use osb::client::{ClientError, Ordered, Pending, Response, WaitError};
 use osb::{Action, Catalog, LastOperation, LastOperationQuery};
@@ -9,16 +9,16 @@ use super::hints;
 use super::lookup::{self, Ids};
 use super::progress::Progress;
 
-/// How an accepted order stands when the command goes on.
+/// The state of an accepted order when the command goes on.
 #[derive(Debug)]
 pub(crate) struct Settled<T> {
-    /// What the broker said at once.
+    /// The body with which the broker answered the order.
     pub(crate) body: T,
-    /// Whether it has ended well; otherwise nobody waits for it.
+    /// Whether the operation has ended well; otherwise the user does not wait for it.
     pub(crate) ended: bool,
-    /// Whether it was accepted first: what it made has to be fetched.
+    /// Whether the order was first accepted with a 202, so that what it made has to be fetched.
     pub(crate) asynchronous: bool,
-    /// The broker's name for it.
+    /// The broker's name for the operation.
     pub(crate) operation: Option<String>,
 }
 
@@ -29,32 +29,32 @@ impl<T> Settled<T> {
     }
 }
 
-/// What is waited for.
+/// The operation that is waited for.
 pub(crate) struct Following<'a> {
-    /// What was asked for.
+    /// The action that was asked for.
     pub(crate) action: Action,
-    /// Of what.
+    /// The instance or binding.
     pub(crate) subject: &'a Subject,
     /// The service and plan as the operation began: hints for the broker.
     pub(crate) ids: Option<&'a Ids>,
-    /// The plan says how long to wait.
+    /// The catalog, in which the plan says how long to wait.
     pub(crate) catalog: Option<&'a Catalog>,
 }
 
 impl Following<'_> {
-    /// "provision instance X", to complete "cannot …".
+    /// The order in words: "provision instance X", to complete "cannot …".
     pub(crate) fn order(&self) -> String {
         format!("{} {}", self.action, self.subject)
     }
 
-    /// "provision of instance X".
+    /// The operation in words: "provision of instance X".
     fn name(&self) -> String {
         format!("{} of {}", self.action, self.subject)
     }
 }
 
 impl Connection {
-    /// Waits for the end of an order, unless it has ended or nobody wants to wait.
+    /// Waits for the end of an order, unless it has ended or the user does not want to wait.
     pub(crate) async fn settle<T>(
         &self,
         following: &Following<'_>,

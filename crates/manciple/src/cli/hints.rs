@@ -1,4 +1,4 @@
-//! What to do about an order that failed: what helps depends on what was asked for, and on whether anything
+//! Hints on what to do about an order that failed: they depend on what was asked for, and on whether anything
 //! of it is recorded.
 
 use engine::record::Lifecycle;
@@ -11,7 +11,7 @@ use super::follow::Following;
 use super::operator::{Kind, Wanted};
 use crate::admin::model::RecordView;
 
-/// What to do about an operation that was accepted and failed: it has a log.
+/// The hint for an operation that was accepted and failed: it has a log.
 pub(crate) fn of_operation(action: Action, subject: &Subject, last: &LastOperation) -> String {
     let words = subject.words();
     let read = format!(
@@ -31,7 +31,7 @@ pub(crate) fn of_operation(action: Action, subject: &Subject, last: &LastOperati
     }
 }
 
-/// What to do about an order that was not accepted: it has no operation and no log. What is recorded says
+/// The hint for an order that was not accepted: it has no operation and no log. The records say
 /// what is in its way.
 pub(crate) async fn of_refusal(
     connection: &Connection,
@@ -77,12 +77,12 @@ pub(crate) async fn of_refusal(
     }
 }
 
-/// Whether a refusal says that something of the order is there, or may be.
+/// Whether something of the refused order is there, or may be.
 fn may_exist(refusal: &Refusal) -> bool {
     refusal.status == 409 || refusal.status == 500
 }
 
-/// Whose operation is to be waited for. An instance's is in the way of its bindings, and theirs in its.
+/// The hint which operation to wait for: an instance's is in the way of its bindings, and theirs in its.
 fn busy(subject: &Subject, instance: &Subject, record: Option<&RecordView>) -> String {
     let wait = |subject: &Subject| {
         format!(
@@ -100,7 +100,7 @@ fn busy(subject: &Subject, instance: &Subject, record: Option<&RecordView>) -> S
     }
 }
 
-/// The command that removes what an order of this kind may have left, if it is one that leaves anything.
+/// The command that removes what an order of this kind may have left, if it leaves anything.
 fn removal(action: Action, subject: &Subject) -> Option<String> {
     match action {
         Action::Provision => Some(format!("manciple deprovision {}", subject.words())),

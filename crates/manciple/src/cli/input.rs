@@ -1,4 +1,4 @@
-//! What a command reads beside its arguments: secrets, JSON objects, the answer to a question. What
+//! Reads the inputs of a command beside its arguments: secrets, JSON objects, the answer to a question. What
 //! was read is never repeated in an error.
 
 use std::io::{self, BufRead as _, IsTerminal as _, Read as _, Write as _};
@@ -14,7 +14,7 @@ const LARGEST: u64 = 16 * 1024 * 1024;
 /// How many faults of one kind are named.
 const NAMED: usize = 16;
 
-/// A JSON object: itself, `@FILE`, or `-` for standard input. `option` is what is named in errors.
+/// Reads a JSON object: from the argument itself, `@FILE`, or `-` for standard input. Errors name `option`.
 pub(crate) async fn object(
     option: &str,
     given: Option<&str>,
@@ -46,7 +46,7 @@ pub(crate) async fn object(
     }
 }
 
-/// The whole of a file, or of standard input if it is `-`.
+/// Reads a whole file, or standard input if the path is `-`.
 pub(crate) async fn document(path: &str) -> Result<String, Failure> {
     match path {
         "-" => standard_input("it").await,
@@ -58,7 +58,7 @@ pub(crate) async fn document(path: &str) -> Result<String, Failure> {
     }
 }
 
-/// Documents in YAML, as Kubernetes reads them: `yes` is true, `0644` is octal. An error has the place and no
+/// Parses documents in YAML, as Kubernetes does: `yes` is true, `0644` is octal. An error has the place and no
 /// piece of the text, which may be a secret.
 pub(crate) fn yaml(text: &str) -> Result<Vec<Value>, String> {
     let options = serde_saphyr::options! {
@@ -80,7 +80,7 @@ pub(crate) fn yaml(text: &str) -> Result<Vec<Value>, String> {
     })
 }
 
-/// A secret from a file, without the line's end that editors leave.
+/// Reads a secret from a file, without the line's end that editors leave.
 pub(crate) fn secret(path: &Path) -> Result<Sensitive<String>, Failure> {
     let text = file(path)?;
     let text = text.trim_end_matches(['\r', '\n']);
@@ -90,7 +90,7 @@ pub(crate) fn secret(path: &Path) -> Result<Sensitive<String>, Failure> {
     Ok(text.to_owned().into())
 }
 
-/// Asks a person. `None` if there is none to be asked.
+/// Asks a person a question. `None` if there is no terminal to ask on.
 pub(crate) async fn confirm(question: &str) -> Option<bool> {
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
         return None;
@@ -104,14 +104,14 @@ pub(crate) async fn confirm(question: &str) -> Option<bool> {
     Some(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
-/// In a thread of its own: who has opened a pipe that nobody writes to can still be interrupted.
+/// Reads a file in a thread of its own: a command that opened a pipe that nobody writes to can still be interrupted.
 async fn opened(path: &str) -> Result<String, Failure> {
     let named = path.to_owned();
     let read = tokio::task::spawn_blocking(move || file(Path::new(&named)));
     read.await.map_err(|_| Failure::usage(format!("cannot read {path}")))?
 }
 
-/// All of it, or an error: what is cut is something else.
+/// Reads all of a document, or fails if it is too large: a cut one would be another.
 fn whole(from: impl io::Read) -> io::Result<String> {
     let mut text = String::new();
     from.take(LARGEST + 1).read_to_string(&mut text)?;
@@ -126,7 +126,7 @@ fn file(path: &Path) -> Result<String, Failure> {
     read().map_err(|error| Failure::usage(format!("cannot read {}: {error}", path.display())))
 }
 
-/// In a thread of its own: an interrupt must not wait for it.
+/// Reads standard input in a thread of its own: an interrupt must not wait for it.
 async fn standard_input(option: &str) -> Result<String, Failure> {
     let read = tokio::task::spawn_blocking(|| whole(io::stdin().lock()));
     let unreadable = |why| Failure::usage(format!("cannot read {option} from standard input{why}"));

@@ -1,4 +1,4 @@
-//! Lists of what is recorded: instances, bindings, operations.
+//! Prints lists of records and operations: instances, bindings, operations.
 
 use jiff::Timestamp;
 use osb::Catalog;
@@ -124,7 +124,7 @@ fn ids(
     connection.out.line(&page.items.iter().map(id).collect::<Vec<_>>().join("\n"))
 }
 
-/// Says of those that cannot be read what can be done.
+/// Prints what can be done about records that cannot be read.
 fn unreadable(connection: &Connection, page: &Page) {
     for one in &page.unreadable {
         let ids = [Some(one.instance_id.as_str()), one.binding_id.as_deref()];

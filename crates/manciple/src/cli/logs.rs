@@ -1,4 +1,4 @@
-//! Prints what a run wrote to its log, and goes on while the operation goes on.
+//! `manciple logs`: prints the log of a run, and follows it while the operation goes on.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::admin::model::{LogView, RecordView};
 /// How often a log that is followed is read.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// How much of what was printed is looked for in a log that was cut at its beginning.
+/// How many bytes of what was printed are looked for in a log that was cut at its beginning.
 const OVERLAP: usize = 512;
 
 pub(crate) async fn print(connection: Connection, args: LogsArgs) -> Result<(), Failure> {
@@ -71,7 +71,7 @@ pub(crate) async fn print(connection: Connection, args: LogsArgs) -> Result<(), 
     }
 }
 
-/// Prints what is new. For programs a document for each piece, one per line when it is followed.
+/// Prints the new part of a log. For programs each piece is a document, one per line when the log is followed.
 fn show(
     connection: &Connection,
     log: &LogView,
@@ -94,7 +94,7 @@ fn show(
     Ok(())
 }
 
-/// What of a log was not printed yet. A log is capped: its beginning may be gone.
+/// The part of a log that was not printed yet. A log is capped: its beginning may be gone.
 fn unseen<'a>(printed: &str, log: &'a str) -> &'a str {
     if let Some(rest) = log.strip_prefix(printed) {
         return rest;
@@ -126,7 +126,7 @@ fn current(
     Ok(Current { run: record.operation.run, busy })
 }
 
-/// What a run that goes on belongs to; `None` if it has ended.
+/// The instance or binding of a run that goes on; `None` if the run has ended.
 async fn owner(connection: &Connection, run: &str) -> Result<Option<Subject>, Failure> {
     for kind in [Kind::Instances, Kind::Bindings] {
         let busy =

@@ -1,4 +1,4 @@
-//! From the names that people know to the ids that the API wants, and back.
+//! Looks up the ids that the API wants by the names that people know, and back.
 
 use osb::client::ClientError;
 use osb::{Catalog, InstanceId, Plan, PlanId, Service, ServiceId};
@@ -8,7 +8,7 @@ use super::connection::{Connection, Subject};
 use super::failure::Failure;
 use crate::admin::model::RecordView;
 
-/// As many names as an error lists.
+/// How many names an error lists.
 const CHOICES: usize = 20;
 
 /// The service and plan of an instance. Either may have left the catalog.
@@ -20,7 +20,7 @@ pub(crate) struct Ids {
     pub(crate) plan: PlanId,
 }
 
-/// A service by its id or name; an id goes first.
+/// Finds a service by its id or name; an id goes first.
 pub(crate) fn service<'a>(catalog: &'a Catalog, wanted: &str) -> Result<&'a Service, Failure> {
     let services = &catalog.services;
     let by_id = services.iter().find(|service| service.id.as_str() == wanted);
@@ -31,7 +31,7 @@ pub(crate) fn service<'a>(catalog: &'a Catalog, wanted: &str) -> Result<&'a Serv
     })
 }
 
-/// A plan of a service by its id or name; an id goes first.
+/// Finds a plan of a service by its id or name; an id goes first.
 pub(crate) fn plan<'a>(service: &'a Service, wanted: &str) -> Result<&'a Plan, Failure> {
     let by_id = service.plans.iter().find(|plan| plan.id.as_str() == wanted);
     by_id.or_else(|| service.plans.iter().find(|plan| plan.name == wanted)).ok_or_else(|| {
@@ -104,7 +104,7 @@ fn recorded(record: &RecordView) -> Result<Ids, Failure> {
     ids(&record.service_id, &record.plan_id)
 }
 
-/// What has left the catalog is taken for an id.
+/// The ids for typed names; a name that is not in the catalog is taken for an id.
 fn typed(catalog: Option<&Catalog>, wanted: &str, wanted_plan: &str) -> Result<Ids, Failure> {
     let found = catalog.and_then(|catalog| service(catalog, wanted).ok());
     let Some(service) = found else {

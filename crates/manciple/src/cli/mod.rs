@@ -53,7 +53,7 @@ use output::{Output, written};
 
 use crate::process::told_to_end;
 
-/// Does what the command line says.
+/// Runs the command that the command line gives.
 pub(crate) fn main() -> ExitCode {
     match Cli::try_parse() {
         Ok(cli) => run(cli),
@@ -118,7 +118,7 @@ fn run(cli: Cli) -> ExitCode {
     }
 }
 
-/// What an interrupt leaves that nobody waits for.
+/// The message after an interrupt if no operation is known to go on.
 const NO_OPERATION: &str =
     "what was sent is not taken back; manciple operations --busy shows what goes on";
 const NO_JOB: &str = "what was sent is not taken back; manciple job list shows how it stands";
@@ -128,14 +128,14 @@ const NOTHING: &str = "nothing was sent, and nothing is left";
 const NO_TRIAL: &str =
     "instances whose ids begin with conformance- may be left at the broker, and their bindings";
 
-/// How long a command that asks a broker goes on.
+/// The limits of a command that asks a broker.
 #[derive(Clone, Copy)]
 struct Limits {
     /// The longest that a single request may take.
     request: Duration,
-    /// The interrupt that ends it at once; those before it are the command's own affair.
+    /// The number of the interrupt that ends the command at once; it handles those before itself.
     interrupts: u32,
-    /// Said of what the last one leaves, if nothing better is known.
+    /// The message after the last interrupt, if no operation is known to go on.
     unnamed: &'static str,
 }
 
@@ -158,7 +158,7 @@ where
     ask_within(Limits::default(), before, with, command)
 }
 
-/// As [`ask`], with other limits.
+/// Does as [`ask`], with other limits.
 fn ask_within<T, F>(
     limits: Limits,
     before: RemoteArgs,
@@ -176,8 +176,8 @@ where
     })
 }
 
-/// Runs a command until it ends or is interrupted so many times; `unnamed` is said of what it has then left, if
-/// it knows nothing better.
+/// Runs a command until it ends or is interrupted the given number of times; `unnamed` is the message then, if
+/// no operation is known to go on.
 fn perform<F>(
     remote: &RemoteArgs,
     times: u32,
@@ -207,7 +207,7 @@ where
     end(remote, result)
 }
 
-/// Ends with the last of so many interrupts, counted from the call on.
+/// Returns a future that ends with the `times`th interrupt, counted from the call on.
 fn interrupts(times: u32) -> Result<impl Future<Output = ()>, Failure> {
     told_to_end(times).map_err(|error| Failure::usage(format!("cannot start: {error:#}")))
 }
@@ -233,7 +233,7 @@ fn end(remote: &RemoteArgs, result: Result<(), Failure>) -> ExitCode {
     }
 }
 
-/// What clap has to say: help and versions are results, everything else is a failure of usage.
+/// Prints what clap returns for a command line: help and versions are results, everything else is a failure of usage.
 fn unparsed(error: &clap::Error) -> ExitCode {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         return end(&RemoteArgs::default(), written(error.print()));

@@ -1,4 +1,4 @@
-//! Asks the operator's API, whose bodies are in [`crate::admin::model`].
+//! The requests to the operator's API, whose bodies are in [`crate::admin::model`].
 
 use std::cmp::Reverse;
 
@@ -15,7 +15,7 @@ use crate::admin::model::{Done, LogView, OperationsPage, Page, RecordView, Targe
 /// How many records are asked for at a time.
 const PAGE: usize = 500;
 
-/// Which records.
+/// The kinds of records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Instances.
@@ -24,23 +24,23 @@ pub(crate) enum Kind {
     Bindings,
 }
 
-/// Which records, and how many.
+/// A query for records.
 #[derive(Debug, Clone)]
 pub(crate) struct Wanted {
     /// Instances or bindings.
     pub(crate) kind: Kind,
     /// Bindings: only those of this instance.
     pub(crate) instance: Option<String>,
-    /// Only these.
+    /// Only records in this state.
     pub(crate) state: StateFilter,
-    /// Where to go on.
+    /// The place where to go on.
     pub(crate) after: Option<String>,
-    /// At most so many.
+    /// The most records to return.
     pub(crate) limit: Option<u32>,
 }
 
 impl Connection {
-    /// Records, page after page until there are enough.
+    /// Reads records, page after page until there are enough.
     pub(crate) async fn records(&self, wanted: &Wanted) -> Result<Page, Failure> {
         let (path, what) = match wanted.kind {
             Kind::Instances => ("/admin/v1/instances", "list instances"),
@@ -68,8 +68,8 @@ impl Connection {
         }
     }
 
-    /// The operations that are `which` (`all`, `busy` or `failed`), the newest first, at most so many. The server
-    /// has them in another order: every page is read, and no more is held than may be wanted.
+    /// Reads the operations that are `which` (`all`, `busy` or `failed`), the newest first, up to a limit. The server
+    /// has them in another order: every page is read, and no more are held than may be wanted.
     pub(crate) async fn operations(
         &self,
         instance: Option<&str>,
@@ -101,7 +101,7 @@ impl Connection {
         }
     }
 
-    /// What is recorded of an instance or a binding.
+    /// Reads the record of an instance or a binding.
     pub(crate) async fn record(&self, subject: &Subject) -> Result<RecordView, ClientError> {
         let query = [
             ("instance_id", Some(subject.instance.as_str())),
@@ -110,17 +110,17 @@ impl Connection {
         self.get("/admin/v1/record", &query).await
     }
 
-    /// The log of a run, as far as it is written.
+    /// Reads the log of a run, as far as it is written.
     pub(crate) async fn log(&self, run: &str) -> Result<LogView, ClientError> {
         self.get("/admin/v1/logs", &[("run", Some(run))]).await
     }
 
-    /// Asks for a failed operation once more.
+    /// Asks the server to repeat a failed operation.
     pub(crate) async fn order_retry(&self, subject: &Subject) -> Result<RecordView, ClientError> {
         self.post("/admin/v1/retry", &Target::from(subject)).await
     }
 
-    /// Forgets.
+    /// Asks the server to forget a record.
     pub(crate) async fn order_purge(&self, subject: &Subject) -> Result<(), ClientError> {
         self.post::<IgnoredAny>("/admin/v1/purge", &Target::from(subject)).await.map(|_| ())
     }
@@ -132,7 +132,7 @@ impl Connection {
         self.client.own::<IgnoredAny>(Method::POST, path, &[], none).await.map(|_| ())
     }
 
-    /// Everything that is recorded.
+    /// Begins to download a backup of all records.
     pub(crate) async fn open_backup(&self) -> Result<Download, ClientError> {
         self.client.download("/admin/v1/backup").await
     }
@@ -150,7 +150,8 @@ impl Connection {
     }
 }
 
-/// The newest of the operations that are added: of a long history no more than a page and twice as many as are wanted.
+/// A collection of the newest operations: of a long history it holds no more than a page and twice as many as are
+/// wanted.
 struct Newest {
     most: usize,
     found: Vec<Done>,
@@ -165,7 +166,7 @@ impl Newest {
         }
     }
 
-    /// The newest first; of the same time in the order in which they were added.
+    /// The operations, the newest first; those of the same time in the order in which they were added.
     fn list(mut self) -> Vec<Done> {
         self.cut();
         self.found

@@ -1,4 +1,4 @@
-//! Orders of instances: provision, update, deprovision.
+//! The orders of instances: provision, update, deprovision.
 
 use osb::{
     Action, DeprovisionRequest, MaintenanceInfo, PreviousValues, ProvisionRequest, ProvisionedBody,
@@ -13,10 +13,10 @@ use super::follow::Following;
 use super::input;
 use super::lookup::{self, Ids};
 
-/// What an order has come to. `M` is what was made.
+/// The result of an order. `M` is the type of what was made.
 #[derive(Debug, Serialize)]
 pub(crate) struct OrderResult<'a, M> {
-    /// What was asked for.
+    /// The action that was asked for.
     pub(crate) action: Action,
     /// The instance.
     pub(crate) instance_id: &'a str,
@@ -34,7 +34,7 @@ pub(crate) struct OrderResult<'a, M> {
     /// The broker's name for the operation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) operation: Option<&'a str>,
-    /// What was made.
+    /// The content of what was made.
     #[serde(flatten)]
     pub(crate) made: M,
 }
@@ -133,7 +133,7 @@ fn version(version: &str) -> MaintenanceInfo {
     MaintenanceInfo { version: version.to_owned(), description: None }
 }
 
-/// Prints what an order of an instance, or a removal, has come to.
+/// Prints the result of an order of an instance, or of a removal.
 pub(crate) fn print(
     connection: &Connection,
     following: &Following<'_>,

@@ -1,4 +1,4 @@
-//! What is printed. Results go to stdout, everything else to stderr, so that a pipe gets results
+//! The output of commands. Results go to stdout, everything else to stderr, so that a pipe gets results
 //! only.
 
 use std::borrow::Cow;
@@ -11,17 +11,17 @@ use super::args::Format;
 use super::exit::Exit;
 use super::failure::Failure;
 
-/// Where and how to print.
+/// The way in which a command prints.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Output {
-    /// For people or for programs.
+    /// The format: for people or for programs.
     pub(crate) format: Format,
-    /// Only results, and of them only the ids.
+    /// Whether only results are printed, and of them only the ids.
     pub(crate) quiet: bool,
 }
 
 impl Output {
-    /// Whether programs read it.
+    /// Whether programs read the output.
     pub(crate) fn is_json(self) -> bool {
         self.format == Format::Json
     }
@@ -31,20 +31,20 @@ impl Output {
         !self.quiet && !self.is_json()
     }
 
-    /// A JSON document.
+    /// Prints a JSON document.
     pub(crate) fn json(self, value: &impl Serialize) -> Result<(), Failure> {
         let text =
             serde_json::to_string_pretty(value).map_err(|error| Failure::not_printed(&error))?;
         self.line(&text)
     }
 
-    /// A line, or several.
+    /// Prints a line, or several.
     pub(crate) fn line(self, text: &str) -> Result<(), Failure> {
         let mut stdout = io::stdout().lock();
         written(writeln!(stdout, "{text}").and_then(|()| stdout.flush()))
     }
 
-    /// Text of somebody else, as it is; on a terminal, which would obey them, control characters are
+    /// Prints text of somebody else, as it is; on a terminal, which would obey them, control characters are
     /// written out.
     pub(crate) fn foreign(self, text: &str) -> Result<(), Failure> {
         let mut stdout = io::stdout().lock();
@@ -55,39 +55,39 @@ impl Output {
         written(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()))
     }
 
-    /// An id in a table: on a terminal a long one loses its middle, so that the rest can be read.
+    /// An id as a table shows it: on a terminal a long one loses its middle, so that the rest can be read.
     #[allow(clippy::unused_self, reason = "all that is printed goes through this type")]
     pub(crate) fn id(self, id: &str) -> String {
         if io::stdout().is_terminal() { shortened(id) } else { id.to_owned() }
     }
 
-    /// A table with a heading.
+    /// Prints a table with a heading.
     pub(crate) fn table(self, heading: &[&str], rows: Vec<Vec<String>>) -> Result<(), Failure> {
         self.line(&table(Some(heading), rows))
     }
 
-    /// Names and values, one pair per line; pairs without a value are left out.
+    /// Prints names and values, one pair per line; pairs without a value are left out.
     pub(crate) fn fields(self, fields: Vec<(&str, Option<String>)>) -> Result<(), Failure> {
         let rows = fields.into_iter();
         let rows = rows.filter_map(|(name, value)| Some(vec![format!("{name}:"), value?]));
         self.line(&table(None, rows.collect()))
     }
 
-    /// What a person may want to do next.
+    /// Prints what a person may want to do next.
     pub(crate) fn hint(self, text: &str) {
         if self.is_chatty() {
             self.note(&format!("hint: {text}"));
         }
     }
 
-    /// Something about the work, not its result.
+    /// Prints a note about the work, which is not its result.
     #[allow(clippy::unused_self, reason = "all that is printed goes through this type")]
     pub(crate) fn note(self, text: &str) {
         // Nobody is left to tell that stderr is gone.
         let _ = writeln!(io::stderr().lock(), "{text}");
     }
 
-    /// Why the command failed.
+    /// Prints why the command failed.
     pub(crate) fn failure(self, failure: &Failure) {
         if failure.silent {
             return;
@@ -100,8 +100,8 @@ impl Output {
     }
 }
 
-/// Whether a command that prints to a pipe may go on. One that must not be given again says instead what shows
-/// its result.
+/// Checks the result of printing: if the reader of a pipe is gone, the command ends. A command that must not be
+/// repeated says instead what shows its result.
 pub(crate) fn written(result: io::Result<()>) -> Result<(), Failure> {
     match result {
         Ok(()) => Ok(()),
@@ -111,7 +111,7 @@ pub(crate) fn written(result: io::Result<()>) -> Result<(), Failure> {
     }
 }
 
-/// How a command ends that has shown how something ended: that this failed is more than that it cannot be printed.
+/// The result of a command that printed the end of something: a failure of that counts more than a failure to print.
 pub(crate) fn shown(
     printed: Result<(), Failure>,
     ended: Result<(), Failure>,
@@ -122,7 +122,7 @@ pub(crate) fn shown(
     }
 }
 
-/// An argument as a shell would want it, for commands that a person may copy.
+/// An argument quoted for a shell, for commands that a person may copy.
 pub(crate) fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=,".contains(c);
     if !word.is_empty() && word.chars().all(plain) {

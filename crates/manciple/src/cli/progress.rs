@@ -1,4 +1,4 @@
-//! Shows a person how far something is that is waited for.
+//! Shows a person the progress of what a command waits for.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,7 +10,8 @@ use osb::client::PollEvent;
 use super::output::{Output, one_line};
 use super::times;
 
-/// A spinner on a terminal, lines elsewhere, nothing for programs: they read errors from stderr.
+/// The display of progress: a spinner on a terminal, lines elsewhere, nothing for programs, which read errors from
+/// stderr.
 pub(crate) struct Progress {
     shown: Arc<Shown>,
 }
@@ -25,7 +26,7 @@ struct Shown {
 }
 
 impl Progress {
-    /// `name` is what is waited for, `first` how it stands.
+    /// Begins to show progress: `name` is what the command waits for, `first` its state.
     pub(crate) fn new(name: &str, out: Output, first: &str) -> Self {
         let terminal = std::io::stderr().is_terminal();
         let bar = ProgressBar::new_spinner();
@@ -45,17 +46,17 @@ impl Progress {
         Self { shown: Arc::new(shown) }
     }
 
-    /// How it stands now; shown if it is new.
+    /// Shows the state now, if it is new.
     pub(crate) fn tell(&self, text: &str) {
         self.shown.tell(text);
     }
 
-    /// What to do, beside how it stands: it stays on the terminal.
+    /// Shows a hint beside the state: it stays on the terminal.
     pub(crate) fn hint(&self, text: &str) {
         self.shown.bar.suspend(|| self.shown.out.hint(text));
     }
 
-    /// How it stands, as a broker says it.
+    /// A listener that shows the state as a broker says it.
     pub(crate) fn listener(&self) -> impl Fn(PollEvent<'_>) + Send + Sync + 'static {
         let shown = Arc::clone(&self.shown);
         move |event| match event {
@@ -83,7 +84,7 @@ impl Shown {
 }
 
 impl Drop for Progress {
-    /// Also when an interrupt ends the wait: the line must not stay on the terminal.
+    /// Clears the line, also when an interrupt ends the wait: it must not stay on the terminal.
     fn drop(&mut self) {
         if !self.shown.bar.is_hidden() {
             self.shown.bar.finish_and_clear();

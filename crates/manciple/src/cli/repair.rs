@@ -1,4 +1,4 @@
-//! Repairs: tries once more, or forgets.
+//! The repairing commands: `retry` repeats a failed operation, `purge` forgets a record.
 
 use serde_json::json;
 

@@ -1,4 +1,5 @@
-//! Puts a backup into a data directory, and says what is wrong with the backup, the key or the directory.
+//! `manciple restore`: puts a backup into a data directory, or says what is wrong with the backup, the key or the
+//! directory.
 
 use standalone::seal::KeyError;
 use standalone::store::{OpenError, Restored};
@@ -11,7 +12,7 @@ use super::failure::Failure;
 use super::output::Output;
 use crate::serve::RestoreArgs;
 
-/// Restores, and says what that did.
+/// Restores a backup, and prints what that did.
 pub(crate) fn restore(args: &RestoreArgs, remote: &RemoteArgs) -> Result<(), Failure> {
     let out = Output { format: format(remote)?, quiet: remote.printing.quiet };
     let restored = crate::serve::restore(args).map_err(|error| refused(args, &error))?;
@@ -35,7 +36,7 @@ fn tell(out: Output, restored: &Restored) -> Result<(), Failure> {
     }
 }
 
-/// Everything that a restore needs is on this machine: whatever is wrong is a matter of a file or an option.
+/// The failure of a restore. Everything that it needs is on this machine, so the reason is a file or an option.
 fn refused(args: &RestoreArgs, error: &OpenError) -> Failure {
     let (why, hint) = match error {
         OpenError::Key(KeyError::Missing(place)) => (format!("{place} does not exist"), KEY),

@@ -1,4 +1,4 @@
-//! Shows an instance or a binding: what goes on, why it failed, what to do next.
+//! `manciple status`: shows an instance or a binding: what goes on, why it failed, what to do next.
 
 use engine::record::Lifecycle;
 use jiff::Timestamp;
@@ -25,7 +25,7 @@ struct Status<'a> {
 /// A command that makes sense now.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Next {
-    /// What for.
+    /// The purpose of the command.
     pub(crate) purpose: &'static str,
     /// The command.
     pub(crate) command: String,
@@ -190,7 +190,7 @@ pub(crate) fn next(subject: &Subject, record: &RecordView) -> Vec<Next> {
     }
 }
 
-/// The word, as in JSON.
+/// The word for a lifecycle, as in JSON.
 pub(crate) fn lifecycle(state: Lifecycle) -> &'static str {
     match state {
         Lifecycle::Creating => "creating",
@@ -201,12 +201,12 @@ pub(crate) fn lifecycle(state: Lifecycle) -> &'static str {
 }
 
 impl OperationView {
-    /// Whether it goes on.
+    /// Whether the operation goes on.
     pub(crate) fn is_busy(&self) -> bool {
         self.ended_at.is_none() && self.state != "succeeded" && self.state != "failed"
     }
 
-    /// How long it took, or has taken so far.
+    /// How long the operation took, or has taken so far.
     pub(crate) fn took(&self) -> String {
         let now;
         let end = match &self.ended_at {
@@ -219,7 +219,7 @@ impl OperationView {
         times::between(&self.created_at, end).map(times::span).unwrap_or_default()
     }
 
-    /// Why it failed, or how far it is.
+    /// The reason why the operation failed, or its progress.
     pub(crate) fn why(&self) -> String {
         match (&self.reason, &self.description) {
             (Some(reason), Some(why)) => format!("{reason}: {why}"),

@@ -1,10 +1,10 @@
-//! Times and durations, for people.
+//! Formats and parses times and durations, for people.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-/// How long ago an RFC 3339 time was; the text itself if it is none.
+/// How long ago an RFC 3339 time was; the text itself if it is no such time.
 pub(crate) fn ago(time: &str, now: Timestamp) -> String {
     let Ok(then) = time.parse::<Timestamp>() else {
         return time.to_owned();
@@ -24,7 +24,7 @@ pub(crate) fn between(start: &str, end: &str) -> Option<Duration> {
     u64::try_from(millis).ok().map(Duration::from_millis)
 }
 
-/// `850ms`, `12s`, `3m 5s`, `2h 10m`.
+/// A duration as `850ms`, `12s`, `3m 5s` or `2h 10m`.
 pub(crate) fn span(duration: Duration) -> String {
     match duration.as_secs() {
         0 => format!("{}ms", duration.as_millis()),
@@ -36,7 +36,7 @@ pub(crate) fn span(duration: Duration) -> String {
     }
 }
 
-/// Reads `90`, `90s`, `15m`, `2h`; a bare number is seconds.
+/// Parses a duration: `90`, `90s`, `15m`, `2h`; a bare number is seconds.
 pub(crate) fn parse_span(text: &str) -> Result<Duration, String> {
     let (number, unit) = match text.find(|c: char| !c.is_ascii_digit()) {
         Some(at) => text.split_at(at),

@@ -1,4 +1,4 @@
-//! `/healthz`, `/readyz` and `/metrics` of the controller.
+//! The routes `/healthz`, `/readyz` and `/metrics` of the controller.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use prometheus_client::registry::Registry;
 
 use crate::counts;
 
-/// What is looked after.
+/// The controllers that run in this process.
 #[derive(Clone, Default)]
 pub(crate) struct Controllers {
     pub(crate) quarks: Option<Led<quarks::Controller>>,
@@ -39,7 +39,7 @@ impl<C> Clone for Led<C> {
 }
 
 impl Controllers {
-    /// The Lease of each.
+    /// The leads of the controllers.
     pub(crate) fn leads(&self) -> Vec<Arc<Lead>> {
         let quarks = self.quarks.as_ref().map(|it| Arc::clone(&it.lead));
         let templates = self.templates.as_ref().map(|it| Arc::clone(&it.lead));
@@ -52,7 +52,7 @@ impl Controllers {
     }
 }
 
-/// The routes.
+/// The routes of the controller.
 pub(crate) fn routes(controllers: Controllers) -> Router {
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
@@ -61,7 +61,7 @@ pub(crate) fn routes(controllers: Controllers) -> Router {
         .with_state(controllers)
 }
 
-/// Ready once everything that is to be watched was listed.
+/// Answers `/readyz`: ready once everything that has to be watched was listed.
 async fn ready(State(controllers): State<Controllers>) -> Response {
     match controllers.is_ready() {
         true => "ok\n".into_response(),
@@ -108,7 +108,7 @@ fn of_admission(registry: &mut Registry, answers: Answers) {
     registry.register("admission_answers", help, counted);
 }
 
-/// No name is ever a label: the number of series is fixed.
+/// Registers the metrics of QuarksJobs. No name is ever a label: the number of series is fixed.
 fn of_quarks(registry: &mut Registry, counts: &Counts) {
     let Counts { known, going, started, succeeded, failed, looks_failed } = *counts;
     for (name, help, value) in [

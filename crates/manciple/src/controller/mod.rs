@@ -4,8 +4,8 @@
 //! flags, environment ─▶ Cluster ─▶ quarks::Controller, templates::Controller, a Lead each     HTTP: probes, metrics
 //! ```
 //!
-//! Several replicas may run: one of them acts. The flags and variables of the original operator are taken; what
-//! has no meaning here is passed over, and said.
+//! Several replicas may run: one of them acts. The flags and variables of the original operator are accepted; those
+//! that have no meaning here are ignored, and logged.
 
 mod args;
 mod http;
@@ -30,8 +30,8 @@ use http::{Controllers, Led};
 use crate::log::log;
 use crate::process::{EVERYWHERE, LINGER, bind, identity, keep_lease, told_to_end, whole};
 
-/// What keys and Lease of the controller of QuarksJobs are named by, before the id of what it monitors. Each controller has a
-/// Lease of its own: of two processes in one namespace each may look after something else.
+/// The prefix of the names of the QuarksJob controller's keys and Lease, before the id of what it monitors. Each
+/// controller has a Lease of its own: of two processes in one namespace each may control something else.
 const QUARKS: &str = "quarks";
 
 /// Runs until SIGTERM or SIGINT.
@@ -46,7 +46,7 @@ pub(crate) fn run(args: &ControllerArgs) -> anyhow::Result<()> {
     runtime.block_on(attend(args))
 }
 
-/// Looks after what it is to look after, until it is told to end.
+/// Runs the controllers until the process is told to end.
 async fn attend(args: &ControllerArgs) -> anyhow::Result<()> {
     // Caught before anything is begun: unhandled, each of them ends the process.
     let end = told_to_end(1)?;
@@ -102,13 +102,13 @@ async fn undone(leads: &[Arc<Lead>]) {
     select_all(leads.iter().map(|lead| Box::pin(lead.undone()))).await;
 }
 
-/// Whether nothing has ended this process but its being told to.
+/// Returns an error if this process ends although nobody told it to.
 fn is_whole(leads: &[Arc<Lead>]) -> anyhow::Result<()> {
     leads.iter().try_for_each(|lead| whole(Some(lead)))
 }
 
-/// Listens where it is told to. Where nobody has said where, and the usual port is taken, on another: several may be
-/// begun by hand on one machine, and nobody probes them there.
+/// Listens on the given address. If none is given, and the usual port is taken, it listens on another: several
+/// controllers may be started by hand on one machine, and nobody probes them there.
 async fn listen(told: Option<&str>, in_a_pod: bool) -> anyhow::Result<TcpListener> {
     let address = told.unwrap_or(EVERYWHERE);
     match bind("--listen", address, EVERYWHERE).await {
@@ -125,7 +125,7 @@ fn is_taken(error: &anyhow::Error) -> bool {
     cause.is_some_and(|cause| cause.kind() == io::ErrorKind::AddrInUse)
 }
 
-/// The controllers that are asked for.
+/// Opens the controllers that the arguments ask for.
 async fn open(
     args: &ControllerArgs,
     client: &Client,
@@ -160,7 +160,7 @@ async fn open(
     Ok(controllers)
 }
 
-/// What they do for as long as they are there; one replica of several.
+/// Starts the tasks of the controllers, of which only the leading replica acts.
 fn begin(controllers: &Controllers) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     for lead in controllers.leads() {
@@ -200,8 +200,8 @@ fn quarks_settings(
     })
 }
 
-/// The definitions of what is looked after. Those of templates only where they are not served otherwise: OpenShift has
-/// them itself.
+/// Installs the definitions of the controlled resources. Those of templates are only installed where the cluster does
+/// not serve them otherwise: OpenShift has them itself.
 async fn install(args: &ControllerArgs, client: &Client) -> anyhow::Result<()> {
     if args.looks_after(Which::Quarks) {
         quarks::install(client.clone()).await?;

@@ -21,16 +21,16 @@ use tokio::task::JoinHandle;
 use crate::process::bind;
 use crate::serve::{Certificate, Tls};
 
-/// How often the files of the certificate are looked at.
+/// How often the webhook looks whether the files of the certificate have changed.
 const LOOK_AT_FILES: Duration = Duration::from_secs(10);
 /// How long a body may take. The API server waits for 30 s at most.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long a connection may be idle. The API server keeps one for 90 s, and has to be the one that ends it: what it
-/// sends on one that we end at that moment is lost, and somebody's order with it.
+/// How long a connection may be idle. The API server keeps one for 90 s, and has to be the one that ends it: a request
+/// on a connection that the webhook ends at that moment is lost, and somebody's order with it.
 const IDLE: Duration = Duration::from_secs(120);
 /// How many connections there may be.
 const CONNECTIONS: usize = 64;
-/// What the bodies that are held at once come to, in KiB: further ones are not read yet.
+/// The memory of all bodies that are held at once, in KiB: further ones are not read yet.
 const BODIES: usize = 24 << 10;
 
 /// Where the webhook answers, if it does.
@@ -62,17 +62,17 @@ pub(crate) struct Webhook {
 }
 
 impl Webhook {
-    /// Takes no further question; those that were asked are answered.
+    /// Ends the webhook: it takes no further request, and answers those that came.
     pub(crate) async fn end(self) {
         drop(self.end);
         let _ = self.serving.await;
     }
 }
 
-/// Begins to answer, for the controller of templates of this namespace and name; `None` where nobody asked for it.
+/// Starts the webhook for the controller of templates of this namespace and name; `None` if it is not configured.
 ///
 /// # Errors
-/// If the files, the address or the key of seals are not to be had.
+/// If the files, the address or the key of seals cannot be used.
 pub(crate) async fn serve(
     args: &WebhookArgs,
     client: &Client,
@@ -139,7 +139,7 @@ async fn admit(
     }
 }
 
-/// Takes up a changed certificate, for ever.
+/// Reloads a changed certificate, for ever.
 async fn renew(certificate: &Certificate) {
     loop {
         tokio::time::sleep(LOOK_AT_FILES).await;

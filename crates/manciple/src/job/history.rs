@@ -1,7 +1,8 @@
 //! `manciple job history`: prints the runs of a QuarksJob.
 
+use engine::trigger::Strategy;
 use jiff::Timestamp;
-use kubernetes::quarks::view::RunView;
+use kubernetes::quarks::view::{RunView, View};
 use serde_json::{Value, json};
 
 use super::args::HistoryArgs;
@@ -29,11 +30,25 @@ pub(crate) async fn print(cluster: &Cluster, args: &HistoryArgs) -> Result<(), F
     out.table(&heading, rows.collect())?;
     if let Some(waits) = &view.waits {
         out.note(&waiting(waits));
+    } else if is_untaken(&view) {
+        out.hint(
+            "its trigger stands, and no controller has taken it: is one running, and has the namespace both labels of what \
+             it monitors? kubectl get namespaces --show-labels shows them",
+        );
     } else if runs.is_empty() {
         let run = cluster.command("run", &args.name);
         out.hint(&format!("there has been no run; begin one: {run}"));
     }
     Ok(())
+}
+
+/// Whether a trigger stands of which no controller says anything, as one does at once that has seen it.
+fn is_untaken(view: &View) -> bool {
+    match view.strategy {
+        Strategy::Now => true,
+        Strategy::Once => view.last == 0,
+        Strategy::Manual | Strategy::Done | Strategy::PodState => false,
+    }
 }
 
 fn row(run: &RunView, now: Timestamp) -> Vec<String> {

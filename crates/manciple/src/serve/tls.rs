@@ -21,6 +21,9 @@ pub(crate) struct Certificate {
 struct Loaded {
     config: Arc<ServerConfig>,
     of: [Option<Identity>; 2],
+    /// What the certificate says, and its key with it, for it fits no other: a kubelet touches the files of a volume though
+    /// nothing in them has changed.
+    chain: Vec<CertificateDer<'static>>,
 }
 
 /// The identity and the change time of a file. The time at which its content was written does not count: a file that is
@@ -47,8 +50,10 @@ impl Certificate {
             return Ok(false);
         }
         let fresh = load(&self.files)?;
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = fresh;
-        Ok(true)
+        let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+        let is_new = current.chain != fresh.chain;
+        *current = fresh;
+        Ok(is_new)
     }
 }
 
@@ -71,7 +76,7 @@ fn load(files: &Tls) -> anyhow::Result<Loaded> {
     let config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
         .with_safe_default_protocol_versions()?
         .with_no_client_auth()
-        .with_single_cert(chain, key)
+        .with_single_cert(chain.clone(), key)
         .map_err(|error| match error {
             rustls::Error::InconsistentKeys(_) => {
                 anyhow!(
@@ -80,7 +85,7 @@ fn load(files: &Tls) -> anyhow::Result<Loaded> {
             }
             other => anyhow!("tls: the certificate and its key cannot be used: {other}"),
         })?;
-    Ok(Loaded { config: Arc::new(config), of })
+    Ok(Loaded { config: Arc::new(config), of, chain })
 }
 
 fn no_key(path: &Path, error: pem::Error) -> anyhow::Error {
@@ -129,6 +134,9 @@ mod tests {
         assert!(error.contains("does not fit"), "{error}");
         std::fs::rename(&older.key, &files.key).unwrap();
         assert!(certificate.reload().unwrap(), "both are others now");
+        let same = std::fs::read(&files.key).unwrap();
+        write(&files.key, same).unwrap();
+        assert!(!certificate.reload().unwrap(), "it was written again, as it is");
         std::fs::remove_file(&files.certificate).unwrap();
         let error = format!("{:#}", certificate.reload().unwrap_err());
         assert!(error.contains("tls.crt cannot be read"), "{error}");

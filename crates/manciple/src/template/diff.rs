@@ -1,4 +1,4 @@
-//! `manciple template diff`: what another version of a template changes in its objects.
+//! `manciple template diff`: prints what another version of a template changes in its objects.
 
 use std::collections::BTreeMap;
 
@@ -11,9 +11,9 @@ use super::{documents, invalid, print};
 use crate::cli::failure::Failure;
 use crate::cli::output::Output;
 
-/// Shown in place of what a Secret holds.
+/// The text in place of a Secret's content.
 const HIDDEN: &str = "(not shown)";
-/// Shown where nothing was, or is.
+/// The text where nothing was, or is.
 pub(super) const NOTHING: &str = "nothing";
 
 pub(super) async fn print(args: &DiffArgs, out: Output) -> Result<(), Failure> {
@@ -45,7 +45,7 @@ fn has(template: &Template, name: &str) -> bool {
     template.parameters.iter().any(|it| it.name == name)
 }
 
-/// By what they are, in one order.
+/// Objects by kind and name, in one order.
 type Objects = BTreeMap<String, Value>;
 
 fn objects(mut template: Template, given: &Given) -> Result<Objects, Failure> {
@@ -55,7 +55,7 @@ fn objects(mut template: Template, given: &Given) -> Result<Objects, Failure> {
     Ok(named(processed.objects))
 }
 
-/// Of several with a name each has its number.
+/// The objects by kind and name; several of one name are numbered.
 fn named(all: Vec<Value>) -> Objects {
     let mut objects = Objects::new();
     for object in all {
@@ -71,7 +71,7 @@ fn named(all: Vec<Value>) -> Objects {
     objects
 }
 
-/// A line for each object that comes or goes, and for each place that changes in one that stays.
+/// The changes, with a line for each object that comes or goes, and for each place that changes in one that stays.
 fn changes(old: &Objects, new: &Objects) -> Vec<String> {
     let mut lines = Vec::new();
     for name in old.keys().filter(|name| !new.contains_key(*name)) {
@@ -91,30 +91,30 @@ fn changes(old: &Objects, new: &Objects) -> Vec<String> {
     lines
 }
 
-/// The places in which an object is other than before.
+/// The places in which an object differs from the one before.
 pub(super) fn places<'a>(before: &'a Value, object: &'a Value) -> Vec<Change<'a>> {
     let mut places = Vec::new();
     differ("", false, before, object, &mut places);
     places
 }
 
-/// A place that is other than before.
+/// A place in which an object differs from the one before.
 pub(super) struct Change<'a> {
     pub(super) path: String,
-    /// It is in a Secret, or a copy of one.
+    /// Whether the place is in a Secret, or a copy of one.
     hidden: bool,
     old: Option<&'a Value>,
     new: Option<&'a Value>,
 }
 
 impl Change<'_> {
-    /// For people: "spec.replicas: 1 → 2".
+    /// The change for people: "spec.replicas: 1 → 2".
     fn words(&self) -> String {
         let [old, new] = self.shown().map(|shown| shown.unwrap_or_else(|| NOTHING.to_owned()));
         format!("{}: {old} → {new}", self.path)
     }
 
-    /// What it was and what it is, as JSON, as far as that may be seen; `None`: nothing.
+    /// The value before and after, as JSON, as far as it may be shown; `None`: nothing.
     pub(super) fn shown(&self) -> [Option<String>; 2] {
         [self.old, self.new].map(|value| {
             value.map(|value| if self.hidden { HIDDEN.to_owned() } else { value.to_string() })
@@ -122,7 +122,8 @@ impl Change<'_> {
     }
 }
 
-/// What of a Secret may be seen; of anything else all but what `kubectl apply` keeps of it.
+/// Whether a member's value must not be shown: most of a Secret, and of other objects the copy that `kubectl apply`
+/// keeps.
 fn hides(key: &str, of_secret: bool) -> bool {
     let seen = ["apiVersion", "kind", "type", "immutable", "metadata"];
     (of_secret && !seen.contains(&key)) || key == "kubectl.kubernetes.io/last-applied-configuration"

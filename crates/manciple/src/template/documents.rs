@@ -1,4 +1,4 @@
-//! Templates in files: JSON and YAML, several documents, lists.
+//! Reads templates from files: JSON and YAML, several documents, lists.
 
 use serde_json::{Deserializer, Value};
 use template::{KIND, Template};
@@ -8,18 +8,18 @@ use crate::cli::failure::Failure;
 use crate::cli::input;
 use crate::cli::output::Output;
 
-/// The only template of a file, or its first.
+/// Reads the only template of a file, or its first.
 pub(super) async fn one(path: &str, out: Output) -> Result<Template, Failure> {
     read(first(path, out).await?)
 }
 
-/// A template as it is written, read.
+/// Reads a template from its document.
 pub(super) fn read(document: Value) -> Result<Template, Failure> {
     let name = document["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     Template::read(document).map_err(|faults| invalid(&name, &faults))
 }
 
-/// The only template of a file, or its first, as it is written.
+/// The document of the only template of a file, or of its first.
 pub(super) async fn first(path: &str, out: Output) -> Result<Value, Failure> {
     let mut documents = all(path, out).await?;
     if documents.len() > 1 {
@@ -29,7 +29,7 @@ pub(super) async fn first(path: &str, out: Output) -> Result<Value, Failure> {
     Ok(documents.swap_remove(0))
 }
 
-/// The templates of a file, as they are written; one at least.
+/// The documents of the templates of a file; one at least.
 pub(super) async fn all(path: &str, out: Output) -> Result<Vec<Value>, Failure> {
     let text = input::document(path).await?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
@@ -61,7 +61,7 @@ pub(super) async fn all(path: &str, out: Output) -> Result<Vec<Value>, Failure> 
     Ok(templates)
 }
 
-/// Documents in JSON, one after another, or in YAML.
+/// Parses documents in JSON, one after another, or in YAML.
 fn parse(text: &str) -> Result<Vec<Value>, String> {
     if !text.trim_start().starts_with('{') {
         return input::yaml(text);

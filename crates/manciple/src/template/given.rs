@@ -1,4 +1,4 @@
-//! Values of parameters: from arguments, and from files.
+//! Reads values of parameters from arguments, and from files.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,11 +10,11 @@ use crate::cli::failure::Failure;
 use crate::cli::input;
 use crate::cli::output::Output;
 
-/// By name. What came first stays.
+/// The given values by name; the first one of a name stays.
 pub(super) type Given = BTreeMap<String, String>;
 
-/// Reads them all. An argument wins over a file, and an earlier file over a later; whoever says a name twice on the
-/// command line is told.
+/// Reads all given values. An argument wins over a file, and an earlier file over a later; a name that is twice on the
+/// command line is reported.
 pub(super) async fn read(
     positional: &[String],
     values: &Values,
@@ -53,7 +53,7 @@ pub(super) async fn read(
     Ok(given)
 }
 
-/// Standard input has one reader.
+/// Checks that standard input is named only once.
 pub(super) fn once<'a>(paths: impl Iterator<Item = &'a String>) -> Result<(), Failure> {
     match paths.filter(|path| *path == "-").count() {
         0 | 1 => Ok(()),
@@ -64,7 +64,7 @@ pub(super) fn once<'a>(paths: impl Iterator<Item = &'a String>) -> Result<(), Fa
     }
 }
 
-/// Sets what is given.
+/// Sets the given values in a template.
 pub(super) fn apply(
     template: &mut Template,
     given: &Given,
@@ -81,7 +81,7 @@ pub(super) fn apply(
     ))
 }
 
-/// `NAME=VALUE`. The value is never repeated.
+/// Parses `NAME=VALUE`. An error never repeats the value.
 fn assignment(argument: &str) -> Result<(&str, &str), Failure> {
     let no_name = |what: &str| {
         Failure::usage(format!("invalid parameter assignment{what}"))
@@ -100,14 +100,14 @@ fn is_name(text: &str) -> bool {
     !text.is_empty() && !text.starts_with(|it: char| it.is_ascii_digit()) && text.bytes().all(good)
 }
 
-/// `a,B=c`: as an old `oc` took it.
+/// Whether a value looks like several assignments, as in `a,B=c`, which an old `oc` accepted.
 fn looks_like_several(value: &str) -> bool {
     let mut rest = value.split(',').skip(1);
     rest.any(|part| part.split_once('=').is_some_and(|(name, _)| is_name(name.trim())))
 }
 
-/// The lines of a file: `NAME=VALUE` or `NAME: VALUE`, after an `export` or without, in quotes or without. Of two
-/// with a name the last counts.
+/// Parses the lines of a file: `NAME=VALUE` or `NAME: VALUE`, after an `export` or without, in quotes or without. Of
+/// two lines with one name the last counts.
 fn lines(path: &str, text: &str, out: Output) -> Result<Given, Failure> {
     let mut found = Given::new();
     for (index, whole) in text.lines().enumerate() {
@@ -136,7 +136,7 @@ fn lines(path: &str, text: &str, out: Output) -> Result<Given, Failure> {
     Ok(found)
 }
 
-/// Without what follows a `#` that is not in quotes.
+/// Removes the comment of a line: what follows a `#` that is not in quotes.
 fn uncommented(line: &str) -> &str {
     let mut quote = None;
     for (at, character) in line.char_indices() {
@@ -154,7 +154,7 @@ fn uncommented(line: &str) -> &str {
     }
 }
 
-/// What is in quotes may have `\n`, `\r`, and any other character behind a `\`.
+/// Unquotes a value: in quotes it may have `\n`, `\r`, and any other character behind a `\`.
 fn unquoted(value: &str) -> String {
     let inner = ['"', '\'']
         .into_iter()

@@ -1,4 +1,4 @@
-//! `manciple template`: templates without a cluster; and what they were made into on one.
+//! `manciple template`: works with templates without a cluster, and with their instances on one.
 //!
 //! ```text
 //! documents (files) ─▶ given (values) ─▶ template::Template ─▶ process ─▶ translate, by choice ─▶ print
@@ -23,7 +23,7 @@ use crate::cli::failure::Failure;
 use crate::cli::output::Output;
 use crate::cli::{Format, Ongoing, RemoteArgs};
 
-/// Does what the command line says; `remote` says how to print.
+/// Carries out the command; `remote` says how to print.
 pub(crate) async fn perform(
     args: TemplateArgs,
     remote: &RemoteArgs,
@@ -40,12 +40,12 @@ pub(crate) async fn perform(
     }
 }
 
-/// A template with faults, as `oc` says it.
+/// The failure for a template with faults, in the words of `oc`.
 fn invalid(name: &str, faults: &[Fault]) -> Failure {
     Failure::usage(format!("The Template {name:?} is invalid: {}", listed(faults)))
 }
 
-/// On one line if there is one.
+/// The faults as a list; a single one is on the same line.
 fn listed(faults: &[Fault]) -> String {
     match faults {
         [fault] => fault.to_string(),

@@ -1,4 +1,4 @@
-//! Objects, as `oc process` prints them.
+//! Prints objects, as `oc process` does.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -11,7 +11,7 @@ use crate::cli::failure::Failure;
 use crate::cli::input;
 use crate::cli::output::Output;
 
-/// What objects are printed in. The order of its members is that of `oc`.
+/// The List in which objects are printed. The order of its members is that of `oc`.
 #[derive(Serialize)]
 struct List<'a> {
     kind: &'a str,
@@ -24,17 +24,17 @@ struct List<'a> {
 #[derive(Serialize)]
 struct Empty {}
 
-/// How it is printed, with what had to be read for it.
+/// A printer for one of the forms, with what had to be read for it.
 pub(super) enum Printer {
     Json,
     Yaml,
     Name,
-    /// With its text, for errors.
+    /// A JSONPath template, with its text for errors.
     JsonPath(String, JsonPath),
 }
 
 impl Printer {
-    /// Prepares it; `template` is what `--template` says.
+    /// Prepares a printer; `template` is the value of `--template`.
     pub(super) async fn new(form: &Form, template: Option<&str>) -> Result<Self, Failure> {
         let text = match form {
             Form::Json | Form::Yaml | Form::Name if template.is_some() => {
@@ -62,7 +62,7 @@ impl Printer {
         Ok(Self::JsonPath(text, path.allow_missing_keys(true)))
     }
 
-    /// A List of objects, or the objects one after another.
+    /// Prints a List of objects, or the objects one after another.
     pub(super) fn print(&self, objects: &[Value], raw: bool, out: Output) -> Result<(), Failure> {
         let list = List { kind: "List", api_version: "v1", metadata: Empty {}, items: objects };
         match (self, raw) {
@@ -112,7 +112,7 @@ fn has_tabs(value: &Value) -> bool {
     }
 }
 
-/// No line's end follows: whoever wants one writes `{"\n"}`.
+/// Prints what a JSONPath finds, without a line's end: a user who wants one writes `{"\n"}`.
 fn found(text: &str, path: &JsonPath, object: &Value, out: Output) -> Result<(), Failure> {
     let printed = path.print(object).map_err(|error| {
         // Its words have the value, which may be a secret.
@@ -127,7 +127,7 @@ fn found(text: &str, path: &JsonPath, object: &Value, out: Output) -> Result<(),
     out.foreign(&printed)
 }
 
-/// `deployment.apps/web`
+/// The name of an object, as `deployment.apps/web`.
 pub(super) fn name(object: &Value) -> String {
     let of = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let (version, kind) = (of(&object["apiVersion"]), of(&object["kind"]).to_lowercase());
@@ -139,7 +139,7 @@ pub(super) fn name(object: &Value) -> String {
     }
 }
 
-/// In columns, each as wide as `oc` makes it: 20 at least, and three more than what is in it.
+/// The parameters in columns, each as wide as `oc` makes it: 20 at least, and three more than its content.
 pub(super) fn parameters(parameters: &[Parameter]) -> String {
     let heading = ["NAME", "DESCRIPTION", "GENERATOR", "VALUE"].map(str::to_owned);
     let rows = parameters.iter().map(|it| {

@@ -63,7 +63,7 @@ fn translated(
     Ok(translated.objects)
 }
 
-/// `a=b,c=d`; they win over those of the template.
+/// Adds labels, given as `a=b,c=d`, to a template; they win over its own.
 fn add_labels(template: &mut Template, labels: &str) -> Result<(), Failure> {
     let labels = labels.split(',').map(|label| match label.split_once('=') {
         Some((key, value)) if !key.is_empty() && !value.contains('=') => {

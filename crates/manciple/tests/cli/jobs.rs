@@ -231,6 +231,20 @@ fn who_does_not_wait_for_ever_is_told_how_it_stands() {
 }
 
 #[test]
+fn the_history_of_one_that_nobody_looks_after_says_so() {
+    for (strategy, runs, words) in [
+        ("now", &[][..], "no controller has taken it"),
+        ("now", &[1], "no controller has taken it"),
+        ("once", &[], "no controller has taken it"),
+        ("manual", &[], "there has been no run; begin one"),
+    ] {
+        let cluster = Cluster::read_as(&[object(strategy, runs, &[])]);
+        let run = cluster.run(&["history", "backup"]);
+        assert!(run.stderr.contains(words), "{strategy} {runs:?}: {run:?}");
+    }
+}
+
+#[test]
 fn somebodys_trigger_is_shared_if_it_means_the_same() {
     let stands = object("now", &[], &[]);
     let inputs = json!([{"name": "A", "value": "1"}]);

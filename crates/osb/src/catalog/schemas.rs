@@ -35,7 +35,7 @@ const UNJUDGED: &str = "takes too many steps to check, for the schema has patter
 pub struct Violation {
     /// JSON pointer into the parameters; empty for the whole.
     pub path: String,
-    /// What the schema asks for there.
+    /// The message: what the schema asks for there.
     pub message: String,
 }
 

@@ -41,7 +41,7 @@ impl Seen {
     }
 }
 
-/// What the server does with a request.
+/// The scripted answer of the server to a request.
 #[derive(Debug, Clone)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -120,7 +120,7 @@ impl Double {
         Self { address, seen }
     }
 
-    /// Answers with these, one after the other, and then with the last one for ever.
+    /// A server that answers with these, one after the other, and then with the last one for ever.
     pub(crate) async fn in_turn(answers: Vec<Answer>) -> Self {
         let turn = Mutex::new(0);
         Self::start(move |_| {

@@ -8,7 +8,7 @@ use crate::broker::Action;
 pub enum Outcome {
     /// There was an answer.
     Answered {
-        /// Its status.
+        /// The status of the answer.
         status: u16,
         /// Whether its body was what the route defines.
         well_formed: bool,

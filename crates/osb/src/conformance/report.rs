@@ -26,9 +26,9 @@ impl fmt::Display for Level {
 /// A check of the suite.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Check {
-    /// Its name; never changes.
+    /// The name of the check, which never changes.
     pub id: &'static str,
-    /// Its number in the project's acceptance list of the specification.
+    /// The number of its item in the project's acceptance list of the specification.
     pub item: u8,
     /// How strongly it is asked for.
     pub level: Level,
@@ -66,9 +66,9 @@ impl Verdict {
 /// A check and how it ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckResult {
-    /// What was checked.
+    /// The check that was made.
     pub check: &'static Check,
-    /// How it ended.
+    /// The verdict of the check.
     pub verdict: Verdict,
 }
 

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::broker::{Action, Failure, FailureKind, Output, Standing};
 
-/// Where the executable is in its image.
+/// The path of the executable in its image.
 pub const EXECUTABLE: &str = "/bin/broker";
 
 /// The subcommand that prints the catalog. Those for the actions are [`Action::as_str`].
@@ -57,7 +57,7 @@ pub mod variable {
     pub const REQUEST_FILE: &str = "OSB_REQUEST_FILE";
     /// The operation's id, the same in every attempt. Goes before the request file.
     pub const OPERATION_ID: &str = "OSB_OPERATION_ID";
-    /// Which attempt this is, from 1. Goes before the request file.
+    /// The number of the attempt, from 1. Goes before the request file.
     pub const ATTEMPT: &str = "OSB_ATTEMPT";
     /// When the run will be ended, in seconds since 1970. Goes before the request file.
     pub const DEADLINE: &str = "OSB_DEADLINE";

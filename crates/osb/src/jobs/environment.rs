@@ -72,7 +72,7 @@ impl Environment {
         Ok(work)
     }
 
-    /// What earlier operations left behind.
+    /// Reads the state that earlier operations left.
     fn state(&self) -> Result<Option<Value>, String> {
         let Some(file) = &self.state_file else { return Ok(None) };
         let bytes = match fs::read(file) {

@@ -96,7 +96,7 @@ pub struct BindingMetadata {
 pub struct VolumeMount {
     /// The volume driver.
     pub driver: String,
-    /// Where it is mounted in the container.
+    /// The path at which it is mounted in the container.
     pub container_dir: String,
     /// Read only, or read and write.
     pub mode: VolumeMode,

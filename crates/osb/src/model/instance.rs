@@ -52,7 +52,7 @@ pub struct UpdateRequest {
     pub maintenance_info: Option<MaintenanceInfo>,
 }
 
-/// What an instance was before an update. Every member is optional and informational.
+/// The values of an instance before an update. Every member is optional and informational.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct PreviousValues {
     /// Deprecated.
@@ -81,10 +81,10 @@ pub struct DeprovisionRequest {
     pub plan_id: PlanId,
 }
 
-/// What provisioning and updating answer beside the status.
+/// The body of the answer to provisioning and updating.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProvisionedBody {
-    /// Where the instance is managed by a person. Already in the first response, 202 included.
+    /// The URL at which a person manages the instance. Already in the first response, 202 included.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dashboard_url: Option<String>,
     /// Labels and attributes.
@@ -106,14 +106,14 @@ pub struct InstanceMetadata {
 /// `GET /v2/service_instances/:instance_id` (section "Fetching a Service Instance").
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct InstanceView {
-    /// Its service.
+    /// The service of the instance.
     pub service_id: ServiceId,
-    /// Its plan, as of the last successful operation.
+    /// The plan of the instance, as of the last successful operation.
     pub plan_id: PlanId,
-    /// Its dashboard.
+    /// The dashboard of the instance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dashboard_url: Option<String>,
-    /// Its parameters.
+    /// The parameters of the instance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parameters: Option<Sensitive<Object>>,
     /// The version it has.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// The body of both `last_operation` routes (sections "Polling Last Operation …").
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LastOperation {
-    /// Where the operation stands.
+    /// The state of the operation.
     pub state: OperationState,
     /// For people; non-empty if present.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -22,7 +22,7 @@ pub struct LastOperation {
     pub retry_after: Option<u64>,
 }
 
-/// Where an asynchronous operation stands.
+/// The state of an asynchronous operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OperationState {
     /// Not ended.
@@ -43,6 +43,6 @@ pub struct LastOperationQuery {
     pub service_id: Option<String>,
     /// As the platform believes; the old plan during a change of plan.
     pub plan_id: Option<String>,
-    /// What a 202 answered.
+    /// The operation that a 202 named.
     pub operation: Option<String>,
 }

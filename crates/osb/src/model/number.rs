@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-/// What is asked of an integer that was rounded, for a message that names its path.
+/// The rule that a rounded integer breaks, for a message that names its path.
 pub const INTEGER_BITS: &str =
     "must be an integer of at most 64 bits; send a larger one as a string";
 
@@ -20,7 +20,7 @@ pub fn rounded_integers(text: &[u8], value: &Value) -> impl Iterator<Item = Stri
     may_be_rounded(value).then(|| Scan::new(text)).into_iter().flatten()
 }
 
-/// Of an integer that fits, serde_json makes no double.
+/// Whether a number may be a rounded integer: one that fits is never a double in `serde_json`.
 fn may_be_rounded(value: &Value) -> bool {
     const BEYOND: f64 = 9_223_372_036_854_775_808.0;
     match value {

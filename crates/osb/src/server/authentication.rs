@@ -21,7 +21,7 @@ use crate::error::{Error, ErrorKind};
 pub struct Principal {
     /// The name for logs: the user's, or the one given to a token.
     pub name: Arc<str>,
-    /// What the principal may do, in the words of the embedding program.
+    /// The role of the principal: what it may do, in the words of the embedding program.
     pub role: Arc<str>,
 }
 

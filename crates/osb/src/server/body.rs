@@ -117,8 +117,8 @@ impl Arrived {
 ///
 /// # Errors
 /// 413 for one over the limit, before it is read where its length is said, and for one that would take too much memory
-/// once it is open; 408 for one that does not arrive in time; 429 for one for which there is no room in that time; 400 for one
-/// that ends early.
+/// once it is open; 408 for one that does not arrive in time; 429 for one for which there is no room in that time; 400
+/// for one that ends early.
 pub(super) async fn read(body: Body, settings: &Settings) -> Result<Arrived, Error> {
     let (limit, time) = (settings.body_limit, settings.body_timeout);
     let too_large = || too_large(format!("the body must have at most {limit} bytes"));

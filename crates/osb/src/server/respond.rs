@@ -27,7 +27,8 @@ impl From<Error> for Refusal {
     }
 }
 
-/// Which members of a failure the route may tell (section "Broker Errors" and item 8 of our list).
+/// The members of a failure that a route may tell (section "Broker Errors" and item 8 of the project's acceptance
+/// list).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Telling {
     /// Neither `instance_usable` nor `update_repeatable`.

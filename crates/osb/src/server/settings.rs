@@ -14,13 +14,13 @@ pub struct Settings {
     pub authentication: Authentication,
     /// The answer to a request without `X-Broker-API-Version`.
     pub missing_version: MissingVersion,
-    /// The largest body accepted, in bytes; a larger one is answered 413. So is one that would take more than 8 MiB of memory
-    /// once it is read, however small.
+    /// The largest body accepted, in bytes; a larger one is answered 413. So is one that would take more than 8 MiB of
+    /// memory once it is read, however small.
     pub body_limit: usize,
     /// How long a body may take to arrive; a slower one is answered 408.
     pub body_timeout: Duration,
-    /// The room for bodies that are being read, which routers may share; one for which there is none in the time that it
-    /// has to arrive is answered 429.
+    /// The room for bodies that are being read, which routers may share; one for which there is none in the time that
+    /// it has to arrive is answered 429.
     pub bodies: Bodies,
     /// How many requests that change something may be under way at once; more are answered 429.
     pub changes_in_flight: usize,

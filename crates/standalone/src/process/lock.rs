@@ -40,7 +40,7 @@ impl Lock {
 /// The holder of a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Holder {
-    /// This process.
+    /// The process that holds the lock.
     Process(Pid),
     /// A process that cannot be seen from here: of another pid namespace.
     Unseen,

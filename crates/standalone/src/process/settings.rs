@@ -102,8 +102,8 @@ impl ProcessSettings {
 #[derive(Debug, thiserror::Error)]
 #[error("{what}: {source}")]
 pub struct OpenError {
-    /// What was tried.
+    /// The message: what could not be done.
     pub what: String,
-    /// What the system says.
+    /// The error of the system.
     pub source: std::io::Error,
 }

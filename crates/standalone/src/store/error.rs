@@ -68,7 +68,7 @@ pub enum OpenError {
     RestoreInterrupted {
         /// Which directory.
         dir: PathBuf,
-        /// Where the former store is.
+        /// The directory of the former store.
         aside: PathBuf,
     },
     /// The directory has a store, which a restore would have replaced.

@@ -156,7 +156,7 @@ pub(super) enum Unwrapped {
     None,
     /// All of them opened.
     All(Vec<Found>),
-    /// They are not wrapped with this key.
+    /// The data keys are not wrapped with this operator's key.
     WrongKey,
 }
 

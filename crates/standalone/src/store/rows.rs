@@ -65,7 +65,7 @@ impl Sealed {
         Self::new(document.context(), &json, active)
     }
 
-    /// The same content sealed with the active key; `None` if it is already.
+    /// Seals the content again with the active key; `None` if it is sealed with it already.
     ///
     /// # Errors
     /// The reason why the content does not open.
@@ -97,7 +97,7 @@ impl Document {
     /// All documents.
     pub(super) const ALL: [Self; 2] = [Self::Catalog, Self::RunnerKey];
 
-    /// Its name in the database.
+    /// The name of the document in the database.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Catalog => "catalog",

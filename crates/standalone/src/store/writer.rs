@@ -5,11 +5,11 @@
 //!                               └─ when nothing waits: a slice of key rotation, or clearing the log
 //! ```
 //!
-//! A sync costs the same for one change as for hundreds, so while one is under way the next ones
-//! gather. Those who were just answered are often back a moment after the first of them: a batch
-//! waits for as many as there were lately, but only a part of the time that a commit takes. A change whose expected version is wrong fails alone. If the transaction itself fails (disk
-//! full, I/O error), it is rolled back, everyone in it is told, and the next one is tried afresh: when
-//! there is space again, writing goes on by itself.
+//! A sync costs the same for one change as for hundreds, so while one is under way the next ones gather. Those who were
+//! just answered are often back a moment after the first of them: a batch waits for as many as there were lately, but
+//! only a part of the time that a commit takes. A change whose expected version is wrong fails alone. If the
+//! transaction itself fails (disk full, I/O error), it is rolled back, everyone in it is told, and the next one is
+//! tried afresh: when there is space again, writing goes on by itself.
 //!
 //! A commit that fails while syncing is not seen by any reader, and the next one overwrites it in the
 //! log; only if the machine stops before that may it turn out, on the next start, to have happened.

@@ -1,4 +1,4 @@
-//! A backend that says yes to everything, counts what it is asked, and insists that it can be kept.
+//! A backend that accepts everything, counts its calls, and asserts that the requests can be kept.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -47,7 +47,7 @@ impl Stub {
         Self { catalog: Arc::new(catalog), asked: AtomicUsize::new(0) }
     }
 
-    /// How often it was asked since this was last called.
+    /// How many times it was called since the last call of this method.
     pub(super) fn heard(&self) -> usize {
         self.asked.swap(0, Ordering::Relaxed)
     }

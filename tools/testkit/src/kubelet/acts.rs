@@ -1,4 +1,4 @@
-//! What pods are to do, and what they did.
+//! The acts of pods, as a test scripts them, and the ledger of what they did.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,91 +9,91 @@ use engine::ports::Offer;
 use serde_json::Value;
 use tokio::time::Instant;
 
-/// What a broker does.
+/// The act of a broker.
 #[derive(Debug, Clone)]
 pub struct Act {
-    /// Until the pod begins.
+    /// The time until the pod begins.
     pub begins: Duration,
     /// From then until its end.
     pub lasts: Duration,
-    /// How it ends.
+    /// The end of the broker.
     pub end: End,
-    /// Where it is to be tried or asked again: after how many seconds it wants that.
+    /// The seconds after which the broker asks to be tried or polled again, if it does.
     pub again: Option<u64>,
 }
 
 impl Act {
-    /// One that ends well.
+    /// The act of a broker that ends well.
     pub fn well(begins: Duration, lasts: Duration) -> Self {
         Self { begins, lasts, end: End::Well, again: None }
     }
 }
 
-/// How a broker ends.
+/// The end of a broker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum End {
-    /// Well; a bind with a password that names its operation.
+    /// The broker ends well; a bind returns a password that names its operation.
     Well,
-    /// With these words.
+    /// The broker fails with these words.
     Fails(String),
-    /// With these words, to be tried again.
+    /// The broker fails with these words, and is to be tried again.
     Transient(String),
-    /// Its container is killed, and leaves nothing.
+    /// The container is killed, and leaves nothing.
     Killed,
-    /// Its work goes on elsewhere, and is this far.
+    /// The broker leaves external work, with this progress.
     Elsewhere(String),
 }
 
-/// What the broker in an image offers.
+/// A function that gives the offer of the broker in an image.
 pub type Offers = Arc<dyn Fn(&str) -> Offer + Send + Sync>;
 
-/// Decides what the broker of an order does.
+/// A script that decides the act of the broker for an order.
 pub type Script = Arc<dyn Fn(&Order) -> Act + Send + Sync>;
 
-/// What the pod of a QuarksJob does.
+/// The act of a QuarksJob's pod.
 #[derive(Debug, Clone)]
 pub struct JobAct {
-    /// Until it begins.
+    /// The time until the pod begins.
     pub begins: Duration,
     /// From then until its end.
     pub lasts: Duration,
     /// How long it takes to end when it is told to before that.
     pub ends: Duration,
-    /// What its container exits with.
+    /// The exit code of its container.
     pub code: i32,
-    /// What it leaves in each file that is gathered.
+    /// The content of each file that is gathered.
     pub output: String,
 }
 
-/// Decides what a pod does, by the name of its Job.
+/// A script that decides the act of a pod, by the name of its Job.
 pub type JobScript = Arc<dyn Fn(&str) -> JobAct + Send + Sync>;
 
-/// What happened to a run.
+/// The entry of a run in the ledger.
 #[derive(Debug, Clone, Default)]
 pub struct Entry {
-    /// How often its broker was started: by the uids of the pods.
+    /// The uids of the pods in which its broker was started.
     pub begun: Vec<String>,
-    /// What it was asked.
+    /// The order of the run.
     pub order: Option<Order>,
     /// The image that its broker was in.
     pub image: String,
-    /// What it was given beside its order; of a QuarksJob, what [`super::INPUT`] says.
+    /// The confidential part that it was given beside its order; of a QuarksJob, the value of [`super::INPUT`].
     pub given: Option<Value>,
-    /// The state that it was given, where there is one.
+    /// The state that it was given, if there is one.
     pub state: Option<Value>,
-    /// When it began and ended, as in a list of all that happened.
+    /// The places of its begin and its end in the list of all events.
     pub times: (usize, usize),
-    /// How it ended; `None` while it goes on, and if somebody ended it.
+    /// The end of the run; `None` while it goes on, and if somebody ended it.
     pub end: Option<End>,
-    /// Its pod was told to go while its broker went on, or before it began.
+    /// Whether its pod was told to go while its broker went on, or before it began.
     pub halted: bool,
     /// When its first pod began to run, and when its last one ended.
     pub ran: Option<(Instant, Instant)>,
-    /// After how many seconds it wanted to be tried or asked again.
+    /// The seconds after which it asked to be tried or polled again.
     pub again: Option<u64>,
-    /// Its sidecar was told that the others had ended, while they went on.
+    /// Whether its sidecar was told that the others had ended while they went on.
     pub told_early: bool,
 }
 
-/// What happened, by run.
+/// The ledger: what happened, by run.
 pub type Ledger = BTreeMap<String, Entry>;

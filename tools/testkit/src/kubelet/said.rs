@@ -1,4 +1,4 @@
-//! What brokers and agents say that the kubelet plays: reports, progress, and what can be held against them.
+//! The words of the brokers and agents that the kubelet plays: reports and progress, and values to compare them with.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,27 +16,27 @@ use serde_json::{Value, json};
 
 use super::{CONTAINER, End, JobAct};
 
-/// What a broker says of its progress that may, while its run goes on.
+/// The progress that a broker with that capability reports while its run goes on.
 pub fn progress(run: &str) -> String {
     format!("{run} is on its way")
 }
 
-/// How it calls the work that goes on elsewhere.
+/// The broker's name for external work.
 pub fn elsewhere(run: &str) -> String {
     format!("the work of {run}")
 }
 
-/// The state that it leaves, if it may and does not fail.
+/// The state that a broker leaves, if it has that capability and does not fail.
 pub fn left(run: &str) -> Value {
     json!({"left by": run})
 }
 
-/// What the pods of brokers have written into their logs.
+/// The logs of brokers' pods.
 #[derive(Clone, Default)]
 pub struct Logs(Arc<Mutex<HashMap<String, String>>>);
 
 impl Logs {
-    /// Of a pod, by its name.
+    /// The log of a pod, by its name.
     pub fn of(&self, pod: &str) -> Option<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(pod).cloned()
     }
@@ -47,7 +47,7 @@ impl Logs {
     }
 }
 
-/// The termination message of an agent that has found this in every file; where it takes what is printed, this was
+/// The termination message of an agent that has found this content in every file; if it takes stdout, the content was
 /// printed, and no file written.
 fn gathered(gathering: &Gathering, output: &str) -> Option<String> {
     let text = || Content::Text(output.to_owned());
@@ -61,8 +61,8 @@ fn gathered(gathering: &Gathering, output: &str) -> Option<String> {
     Some(Message::of(&gathered.seal(&gathering.key).ok()?).to_string())
 }
 
-/// The termination message; `None` if there is none. Without an end, somebody ended it. `again`: after how many seconds
-/// it wants to be tried or asked again.
+/// The termination message of a run; `None` if there is none. Without an end, somebody ended it. `again`: the seconds
+/// after which it asks to be tried or polled again.
 pub(super) fn report(
     order: &Order,
     end: Option<&End>,
@@ -92,7 +92,7 @@ pub(super) fn report(
     Some(Message::of(&report.seal(&order.key).ok()?).to_string())
 }
 
-/// What the broker has made, or how far its work is.
+/// The output of a broker: what it has made, or the progress of its external work.
 fn output(order: &Order, action: Action, far: Option<&String>) -> Output {
     let mut output = Output::default();
     if order.can(Capability::State) {
@@ -120,7 +120,7 @@ pub(super) fn order(pod: &Pod) -> Option<Order> {
     serde_json::from_str(variable(&pod.spec.as_ref()?.containers, ORDER_VARIABLE)?).ok()
 }
 
-/// What the agent in a container says that is to gather something; of no length where there is none.
+/// The message of the agent in a container that gathers files; empty if there is no such agent.
 pub(super) fn report_of(container: &Container, act: &JobAct) -> String {
     let gathering = || -> Option<Gathering> {
         serde_json::from_str(variable([container], GATHERING_VARIABLE)?).ok()
@@ -136,7 +136,7 @@ pub(super) fn variable<'c>(
     variables.find(|variable| variable.name == name)?.value.as_deref()
 }
 
-/// How a container ended; a message of no length is none.
+/// The state of a container that ended; an empty message is left out.
 pub(super) fn terminated(code: i32, message: &str, pod: &Pod) -> Value {
     json!({"terminated": {
         "exitCode": code, "reason": if code == 0 { "Completed" } else { "Error" },

@@ -1,4 +1,4 @@
-//! What etcd held at a moment, and a control plane that goes on from there.
+//! Snapshots of what etcd held at a moment, to which a control plane can be restored.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use anyhow::ensure;
 
 use super::{ControlPlane, LOOK, READY};
 
-/// Where a control plane's etcd has its data.
+/// The folder of a control plane's etcd data.
 const DATA: &str = "etcd";
 
 /// All that etcd held at a moment: a copy of its directory.
@@ -16,7 +16,7 @@ pub struct Snapshot {
 }
 
 impl ControlPlane {
-    /// Copies what etcd holds. It stands still meanwhile, so what it had written by then is all there is.
+    /// Copies what etcd holds. It is stopped meanwhile, so the copy is what it had written by then.
     ///
     /// # Errors
     /// If it has ended, or cannot be copied.

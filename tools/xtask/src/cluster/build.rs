@@ -1,4 +1,4 @@
-//! The programs: unpacked, or built from source, once for each recipe.
+//! Makes the programs of the cluster: unpacked, or built from source, once for each recipe.
 
 use std::fs;
 use std::path::Path;
@@ -9,23 +9,23 @@ use anyhow::Context;
 use super::Place;
 use super::debian::Archive;
 
-/// Names the cache. To be changed with anything here that changes what is built.
+/// The name of the cache. It has to be changed with anything here that changes what is built.
 pub(super) const RECIPE: &str = "kubernetes-1.20.2-b";
 
 const VERSION: &str = "v1.20.2";
 
-/// Built from source.
+/// The programs that are built from source.
 const BUILT: [&str; 4] = ["kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet"];
 
-/// Generated before, for the source is without it. All else that is generated is there: to see that it is up to date took a
-/// quarter of the time.
+/// Generated before, for the source is without it. All else that is generated is there: to see that it is up to date
+/// took a quarter of the time.
 const GENERATED: &str = "generated: ; $(MAKE) -f Makefile.generated_files CALLED_FROM_MAIN_MAKEFILE=1 \
                          pkg/generated/openapi/zz_generated.openapi.go";
 
-/// Without what speaks to clouds and to Docker.
+/// The build tags, which leave out the code for clouds and for Docker.
 const TAGS: &str = "-tags=providerless,dockerless";
 
-/// Taken from packages: what, and where it is in them.
+/// The programs that are taken from packages, with their paths in them.
 const TAKEN: [(&str, &str); 8] = [
     ("etcd", "usr/bin/etcd"),
     ("containerd", "usr/bin/containerd"),
@@ -37,7 +37,7 @@ const TAKEN: [(&str, &str); 8] = [
     ("kubectl", "usr/bin/kubectl"),
 ];
 
-/// The network plugins, where their package has them.
+/// The folder of the network plugins in their package.
 const PLUGINS: &str = "usr/lib/cni";
 
 const PACKAGES: [&str; 10] = [
@@ -53,7 +53,7 @@ const PACKAGES: [&str; 10] = [
     "golang-github-modern-go-reflect2-dev",
 ];
 
-/// Makes them, unless they are there.
+/// Makes the programs, unless they are there.
 pub(super) fn programs(place: &Place) -> anyhow::Result<()> {
     if place.programs.is_dir() {
         return Ok(());

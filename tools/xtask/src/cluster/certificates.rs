@@ -1,4 +1,4 @@
-//! Who is who: an authority of the cluster's own, and a certificate and a kubeconfig for each part.
+//! Makes the certificates: an authority of the cluster's own, and a certificate and a kubeconfig for each part.
 
 use std::fs;
 use std::net::IpAddr;
@@ -13,7 +13,7 @@ use rcgen::{
 use super::Place;
 use super::{configuration, network};
 
-/// Kubeconfig, user, groups.
+/// The clients: kubeconfig, user, groups.
 const CLIENTS: [(&str, &str, &[&str]); 5] = [
     ("kubeconfig", "admin", &["system:masters"]),
     ("controller-manager.kubeconfig", "system:kube-controller-manager", &[]),

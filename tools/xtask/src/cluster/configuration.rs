@@ -18,7 +18,7 @@ pub(super) const SERVICE_ADDRESS: &str = "10.245.0.1";
 pub(super) const NETWORK: &str = "manciple-test-cluster";
 pub(super) const SANDBOX_IMAGE: &str = "manciple.test/pause:1";
 
-/// Of the API server, in the folder of the cluster's state.
+/// The file of the API server's audit log, in the folder of the cluster's state.
 pub(super) const AUDIT_LOG: &str = "audit.log";
 
 pub(super) fn containerd_socket(place: &Place) -> PathBuf {
@@ -79,7 +79,8 @@ pub(super) fn write(place: &Place) -> anyhow::Result<()> {
     Ok(fs::write(place.state.join("kubelet.json"), kubelet.to_string())?)
 }
 
-/// What the API server writes down: who did what of those that are installed, which of their rights that took.
+/// The audit policy of the API server: it writes down what the service accounts of installations do, and so which of
+/// their rights that takes.
 fn audited() -> serde_json::Value {
     json!({
         "apiVersion": "audit.k8s.io/v1",

@@ -75,7 +75,7 @@ impl Archive {
     }
 }
 
-/// Where this machine gets its own packages from, as apt is configured.
+/// The mirror from which this machine gets its own packages, as apt is configured.
 fn mirror() -> anyhow::Result<String> {
     let format = "$(REPO_URI) $(RELEASE) $(COMPONENT)";
     let output = Command::new("apt-get")

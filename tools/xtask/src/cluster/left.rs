@@ -1,4 +1,4 @@
-//! What a cluster that was taken down has left behind: nothing, or it is named.
+//! Checks that a cluster that was taken down has left nothing behind.
 
 use std::path::Path;
 use std::process::Command;

@@ -31,7 +31,7 @@ use anyhow::{Context, bail, ensure};
 use crate::image;
 use crate::packages;
 
-/// What the machine needs beside what is unpacked into the cache.
+/// The programs that the machine needs beside those in the cache, and their packages.
 const NEEDED: [(&str, &str); 5] = [
     ("make", "make"),
     ("rsync", "rsync"),
@@ -40,14 +40,14 @@ const NEEDED: [(&str, &str); 5] = [
     ("iptables", "iptables"),
 ];
 
-/// As long as a part may take to be ready, on a busy machine.
+/// How long a part may take to be ready, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Where everything is.
+/// The folders of the cluster.
 pub(crate) struct Place {
-    /// Built and unpacked programs: one folder for each recipe.
+    /// The folder of built and unpacked programs: one for each recipe.
     pub(crate) programs: PathBuf,
-    /// What the running cluster keeps: gone after `down`.
+    /// The state of the running cluster: gone after `down`.
     pub(crate) state: PathBuf,
     /// Sockets and mounts, whose paths must be short: gone after `down` too.
     pub(crate) run: PathBuf,
@@ -79,7 +79,7 @@ impl Place {
     }
 }
 
-/// Brings it up, unless it is up. Returns the path of its kubeconfig.
+/// Brings the cluster up, unless it is up. Returns the path of its kubeconfig.
 pub(crate) fn up() -> anyhow::Result<PathBuf> {
     let place = Place::of_this_machine()?;
     if ready(&place) {
@@ -115,7 +115,8 @@ pub(crate) fn up() -> anyhow::Result<PathBuf> {
     Ok(place.kubeconfig())
 }
 
-/// Takes it down, and leaves nothing but the cache of programs: what stays all the same is an error that names it.
+/// Takes the cluster down, and leaves nothing but the cache of programs: anything else that stays is an error that
+/// names it.
 pub(crate) fn down() -> anyhow::Result<()> {
     let place = Place::of_this_machine()?;
     stop(&place)?;
@@ -137,12 +138,12 @@ pub(crate) fn for_tests() -> anyhow::Result<(PathBuf, bool)> {
     Ok((up()?, !was_up))
 }
 
-/// Fails as `for_tests` would where it has no cluster and may not bring one up: for whoever has much to do before.
+/// Fails as [`for_tests`] would if it has no cluster and may not bring one up: for a caller that has much to do before.
 pub(crate) fn can_be_had() -> anyhow::Result<()> {
     if named().is_some() || is_up() { Ok(()) } else { ensure_root() }
 }
 
-/// The kubeconfig of a cluster that somebody has.
+/// The kubeconfig that `KUBECONFIG` names.
 fn named() -> Option<OsString> {
     std::env::var_os("KUBECONFIG").filter(|path| !path.is_empty())
 }
@@ -168,8 +169,8 @@ pub(crate) fn programs_for_tests() -> anyhow::Result<()> {
     build::programs(&place)
 }
 
-/// Where the API server of a cluster writes down what those do that are installed in it, once one does something; `None`
-/// of a cluster that is not ours.
+/// The audit log of a cluster's API server, which is there once an installed account does something; `None` for a
+/// cluster that was not brought up here.
 pub(crate) fn audit_log(kubeconfig: &Path) -> Option<PathBuf> {
     let place = Place::of_this_machine().ok()?;
     let is_ours = place.kubeconfig().canonicalize().ok()? == kubeconfig.canonicalize().ok()?;
@@ -204,7 +205,7 @@ fn stop(place: &Place) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether it is up. Where nobody listens that is known at once; one that is busy may take its time to say so.
+/// Whether the cluster is up. If nothing listens that is known at once; a busy server may take its time to answer.
 fn ready(place: &Place) -> bool {
     place.kubeconfig().is_file()
         && place
@@ -214,7 +215,7 @@ fn ready(place: &Place) -> bool {
             .is_ok_and(|output| output.status.success())
 }
 
-/// Asks again until kubectl is content.
+/// Repeats a kubectl command until it succeeds.
 fn until(what: &str, place: &Place, arguments: &[&str]) -> anyhow::Result<()> {
     let begun = Instant::now();
     loop {
@@ -232,7 +233,7 @@ fn until(what: &str, place: &Place, arguments: &[&str]) -> anyhow::Result<()> {
     }
 }
 
-/// The sandbox of every pod, and a shell for the tests: from scratch, for there is no registry.
+/// Loads the image of every pod's sandbox, and one with a shell for the tests: from scratch, for there is no registry.
 fn load_images(place: &Place) -> anyhow::Result<()> {
     for (name, image) in [
         (

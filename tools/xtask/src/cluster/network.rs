@@ -1,4 +1,4 @@
-//! Pods on a bridge, and one rule by which they find the API server.
+//! The network of the cluster: pods on a bridge, and one rule by which they find the API server.
 //!
 //! There is no proxy for services: pods reach the API server by its service address through one rule of
 //! address translation, and the machine reaches pods by their own addresses, the API server too.
@@ -8,14 +8,14 @@ use std::process::Command;
 use super::configuration::{API_PORT, SERVICE_ADDRESS};
 
 pub(super) const BRIDGE: &str = "manciple0";
-/// The bridge's own address: there before the API server, which is told to advertise it.
+/// The bridge's own address: it is there before the API server, which advertises it.
 pub(super) const GATEWAY: &str = "10.244.77.1";
 pub(super) const PODS: &str = "10.244.77.0/24";
 
-/// By which our rules are known.
+/// The comment by which the cluster's rules are recognized.
 pub(super) const COMMENT: &str = "manciple-test-cluster";
 
-/// Where packets for the API server come from: pods, and the machine itself.
+/// The chains of packets for the API server: those from pods, and those from the machine itself.
 const CHAINS: [&str; 2] = ["PREROUTING", "OUTPUT"];
 
 pub(super) fn up() -> anyhow::Result<()> {
@@ -29,7 +29,7 @@ pub(super) fn up() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Nothing of it may be there: no error is one.
+/// Removes the network; all errors are ignored, for nothing of it may be there.
 pub(super) fn down() {
     for chain in CHAINS {
         while translation("-D", chain).output().is_ok_and(|output| output.status.success()) {}

@@ -13,11 +13,11 @@ use anyhow::{Context, bail};
 use super::Place;
 use super::configuration;
 
-/// What waits for what it needs by itself, or needs nothing. Of the others a kubelet ends where its runtime does not listen
-/// yet, and a controller manager ten seconds after it began.
+/// The parts that are started first: they wait for what they need by themselves, or need nothing. Of the others a
+/// kubelet ends if its runtime does not listen yet, and a controller manager ten seconds after it began.
 pub(super) const FIRST: [&str; 3] = ["etcd", "containerd", "kube-apiserver"];
 
-/// Starts the parts of which `is_meant` says so, and waits for none.
+/// Starts the parts that `is_meant` selects, and waits for none.
 pub(super) fn start(place: &Place, is_meant: impl Fn(&str) -> bool) -> anyhow::Result<()> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut folders = vec![place.programs.join("bin")];
@@ -59,12 +59,12 @@ pub(super) fn until_runtime(place: &Place, patience: Duration) -> anyhow::Result
     Ok(())
 }
 
-/// Whether its API server runs, however busy it is.
+/// Whether the cluster's API server runs, however busy it is.
 pub(super) fn serves(place: &Place) -> bool {
     alive(place, "kube-apiserver").is_some()
 }
 
-/// Says which of the parts that were started has ended, if one has.
+/// Fails, and names the part, if one that was started has ended.
 pub(super) fn check(place: &Place) -> anyhow::Result<()> {
     for (name, _) in configuration::parts(place) {
         let was_started = place.state.join(format!("{name}.pid")).is_file();
@@ -78,7 +78,7 @@ pub(super) fn check(place: &Place) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Ends every part that was started here, pods included. Nothing may be there.
+/// Ends every part that was started here, pods included. It is no error if none is there.
 pub(super) fn stop(place: &Place) -> anyhow::Result<()> {
     let mut parts: Vec<&str> = configuration::parts(place).iter().map(|(name, _)| *name).collect();
     parts.reverse();
@@ -101,7 +101,7 @@ pub(super) fn unmount(folder: &Path) {
     }
 }
 
-/// What is mounted below folders, in the order in which it was.
+/// The mounts below folders, in the order in which they were made.
 pub(super) fn mounted_below(folders: &[&Path]) -> Vec<String> {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     let paths = mounts.lines().filter_map(|line| line.split(' ').nth(1));
@@ -109,7 +109,7 @@ pub(super) fn mounted_below(folders: &[&Path]) -> Vec<String> {
     paths.filter(is_below).map(str::to_owned).collect()
 }
 
-/// Processes whose command lines name one of these folders, but for whoever looks at a cluster.
+/// The processes whose command lines name one of these folders, but for those that only look at a cluster.
 pub(super) fn naming(folders: &[&Path]) -> Vec<String> {
     let folders: Vec<String> = folders.iter().map(|folder| folder.display().to_string()).collect();
     let part = |line: &str| {
@@ -118,7 +118,7 @@ pub(super) fn naming(folders: &[&Path]) -> Vec<String> {
     processes(part).into_iter().map(|id| format!("process {id}")).collect()
 }
 
-/// Containers and their shims, which outlive containerd; and the pods' networks.
+/// Ends containers and their shims, which outlive containerd, and removes the pods' networks.
 fn end_pods(place: &Place) {
     let socket = configuration::containerd_socket(place).display().to_string();
     let mut networks = Vec::new();
@@ -140,7 +140,7 @@ fn end_pods(place: &Place) {
     }
 }
 
-/// What the kubelet and the network plugins keep in places of their own, whatever they are told.
+/// Removes what the kubelet and the network plugins keep in places of their own, whatever they are told.
 pub(super) fn sweep() {
     let entries = |folder: &str| fs::read_dir(folder).into_iter().flatten().flatten();
     for log in entries("/var/log/containers").filter(|log| fs::metadata(log.path()).is_err()) {
@@ -175,7 +175,7 @@ fn alive(place: &Place, name: &str) -> Option<u32> {
     (started(id)? == since).then_some(id)
 }
 
-/// When a process was started, in clock ticks since boot; `None` if it is none, or a dead one.
+/// The start of a process, in clock ticks since boot; `None` if there is no such process, or it is dead.
 fn started(id: u32) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
@@ -197,7 +197,7 @@ fn children(id: u32) -> Vec<u32> {
     children.split_whitespace().filter_map(|child| child.parse().ok()).collect()
 }
 
-/// SIGTERM, and SIGKILL after ten seconds.
+/// Ends a process: by SIGTERM, and by SIGKILL after ten seconds.
 fn end(id: u32) -> anyhow::Result<()> {
     for (signal, patience) in [("-TERM", 10), ("-KILL", 10)] {
         let _ = Command::new("kill").args([signal, &id.to_string()]).output();

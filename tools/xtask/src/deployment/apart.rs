@@ -1,6 +1,6 @@
-//! Two brokers apart, as the chart deploys them with all that takes a Role beside its own: their Jobs are in a namespace
-//! beside the server's, and those may ask whom a Secret names, or the cluster. What the walk asks of them there is what
-//! that namespace's rights are for, one by one.
+//! Two brokers apart, as the chart deploys them with all that takes a Role beside its own: their Jobs are in a
+//! namespace beside the server's, and those may ask whom a Secret names, or the cluster. What the walk asks of them
+//! there is what that namespace's rights are for, one by one.
 //!
 //! ```text
 //! the server's namespace   Manciple ── Brokers one, two ── the Secret of who may ask
@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 use super::place::{PASSWORD, Place, manciple};
 use crate::kubectl::{Cluster, OF_TEST};
 
-/// Is given its request in a file; of some instances it says more than a pod's status holds, or takes longer than anybody
-/// waits.
+/// A broker that is given its request in a file; for some instances it prints more than a pod's status holds, or takes
+/// longer than anybody waits.
 const BROKER: &str = r#"#!/bin/sh
 case "$*" in
 catalog*) echo '{"jobs": {"version": 2, "capabilities": ["request-file"]}, "services": [{"id": "files", "name": "files",
@@ -34,14 +34,14 @@ echo '{}'
 const BROKERS: [&str; 2] = ["one", "two"];
 const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// What makes the chart say so.
+/// The values with which the chart deploys this.
 pub(super) fn values(jobs: &str) -> Value {
     json!({
         "replicas": 1, "brokers": "apart", "jobNamespaces": [jobs], "auth": super::access(),
     })
 }
 
-/// All of it, with Jobs in this namespace.
+/// Runs the test, with Jobs in this namespace.
 pub(super) fn test(cluster: &Cluster, jobs: &str) -> anyhow::Result<()> {
     cluster.run(&["create", "namespace", jobs])?;
     let result = Place::with(cluster, "apart", |place| {
@@ -136,7 +136,7 @@ impl Apart<'_> {
         Ok(pods.find(works).cloned())
     }
 
-    /// Orders what takes its time, and waits until a pod works for it.
+    /// Orders an instance that takes its time, and waits until a pod works for it.
     fn works(&self, url: &str, instance: &str) -> anyhow::Result<Value> {
         order(url, instance, &["--no-wait"])?;
         let what = format!("a pod works for {instance}");
@@ -144,7 +144,8 @@ impl Apart<'_> {
         self.worker(instance)?.with_context(|| format!("the pod of {instance} is gone"))
     }
 
-    /// Whoever asks why a pod is taken away looks whether all of the namespace is; and the Job makes no other.
+    /// Tests a pod that is taken away: the server looks whether its whole namespace is deleted, and the Job makes no
+    /// other pod.
     fn a_pod_is_taken_away(&self, url: &str) -> anyhow::Result<()> {
         let pod = self.works(url, "taken")?;
         let name = pod["metadata"]["name"].as_str().context("a pod has a name")?;
@@ -154,7 +155,7 @@ impl Apart<'_> {
         })
     }
 
-    /// No Job is there to be told that its pod is to end.
+    /// Tests a Job that is taken away while its pod stays: there is no Job that could be told to end the pod.
     fn a_job_is_taken_away_and_its_pod_stays(&self, url: &str) -> anyhow::Result<()> {
         let pod = self.works(url, "orphaned")?;
         let job = pod["metadata"]["labels"]["job-name"].as_str().context("a pod has a Job")?;
@@ -163,7 +164,7 @@ impl Apart<'_> {
         manciple(url, &["deprovision", "orphaned"]).map(drop)
     }
 
-    /// Whom a Secret names, and whom the cluster lets ask, by a token that it knows.
+    /// Tests requests of users that a Secret names, and of those whom the cluster lets ask, by a token that it knows.
     fn is_asked_by_others(&self, url: &str) -> anyhow::Result<()> {
         let catalog = format!("{url}/v2/catalog");
         let status = asked(&catalog, &["--user", &format!("cf:{PASSWORD}")])?;
@@ -178,7 +179,7 @@ impl Apart<'_> {
         Ok(())
     }
 
-    /// Of the account `client`.
+    /// A token of the account `client`.
     fn token(&self) -> anyhow::Result<String> {
         let home = self.place.namespace();
         let path = format!("/api/v1/namespaces/{home}/serviceaccounts/client/token");
@@ -194,7 +195,7 @@ impl Apart<'_> {
     }
 }
 
-/// With its executable in a ConfigMap beside its Jobs.
+/// A `Broker` with its executable in a ConfigMap beside its Jobs.
 fn broker(home: &str, name: &str, jobs: &str) -> Value {
     let pod = json!({
         "volumes": [{"name": "script", "configMap": {"name": "script", "defaultMode": 0o555}}],
@@ -230,7 +231,7 @@ fn client(home: &str) -> [Value; 3] {
     ]
 }
 
-/// With something that goes into a file of its run.
+/// Orders an instance with parameters, which go into a file of its run.
 fn order(url: &str, name: &str, further: &[&str]) -> anyhow::Result<()> {
     let order = ["provision", "files", "plain", name, "--parameters", r#"{"size": 1}"#];
     manciple(url, &[&order[..], further].concat()).map(drop)
@@ -241,7 +242,7 @@ fn operation(url: &str, name: &str) -> anyhow::Result<Value> {
     Ok(serde_json::from_str::<Value>(&said)?["operation"].take())
 }
 
-/// The status of what somebody is answered who says so who he is.
+/// The status of the answer to a request with these credentials.
 fn asked(url: &str, who: &[&str]) -> anyhow::Result<String> {
     let output = Command::new("curl")
         .args(["--silent", "--output", "/dev/null", "--write-out", "%{http_code}"])

@@ -1,12 +1,12 @@
-//! The overlay `ha` as it is deployed: two replicas become ready, a budget lets one of them be taken away, what one
-//! has accepted the other answers for, and neither a replica that is killed nor an upgrade loses anything of what goes on.
+//! The overlay `ha` as it is deployed: two replicas become ready, a budget lets one of them be taken away, what one has
+//! accepted the other answers for, and neither a replica that is killed nor an upgrade loses anything of what goes on.
 
 use anyhow::ensure;
 
 use super::place::{Place, TIMEOUT, manciple};
 use super::{killed, roll};
 
-/// All of it.
+/// Runs the test.
 pub(super) fn test(place: &Place<'_>) -> anyhow::Result<()> {
     roll::deploy(place)?;
     place.run(&["rollout", "status", "deployment/manciple", TIMEOUT])?;

@@ -7,11 +7,11 @@ use super::place::{Place, TIMEOUT, manciple};
 use crate::clients;
 use crate::manifests::{CHART, RELEASE};
 
-/// What a release leaves nothing of.
+/// The kinds of objects of which a removed release leaves nothing.
 const KINDS: &str =
     "deployments,pods,services,configmaps,serviceaccounts,roles,rolebindings,networkpolicies";
 
-/// All of it, where Helm is.
+/// Runs the test, if Helm is there.
 pub(super) fn test(place: &Place<'_>) -> anyhow::Result<()> {
     let Some(program) = clients::program("helm") else {
         testkit::skipped("there is no Helm");

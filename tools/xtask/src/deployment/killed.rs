@@ -10,10 +10,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::place::{Place, manciple};
 use super::roll::{Watched, by_one_job_each, ends_well, jobs};
 
-/// Of the broker that [`deploy`](super::roll::deploy) deploys: it takes 24 s.
+/// An order of the broker that [`deploy`](super::roll::deploy) deploys: it takes 24 s.
 const ORDER: &str = "rolling-5-killed";
 
-/// All of it, where two replicas are deployed.
+/// Runs the test, where two replicas are deployed.
 pub(super) fn test(place: &Place<'_>) -> anyhow::Result<()> {
     let pods = place.run_out(2)?;
     let former: BTreeSet<_> = jobs(place)?.into_keys().collect();
@@ -48,7 +48,7 @@ fn leader(place: &Place<'_>, pods: &[String]) -> anyhow::Result<String> {
     })
 }
 
-/// Those who hold Leases, as they say.
+/// The holders of Leases, as the Leases name them.
 pub(super) fn holders(place: &Place<'_>) -> anyhow::Result<Vec<String>> {
     let leases = place.get("leases")?;
     let leases = leases["items"].as_array().into_iter().flatten();
@@ -61,7 +61,7 @@ pub(super) fn is_of(holder: &str, pod: &str) -> bool {
     holder.starts_with(pod.trim_start_matches("pod/"))
 }
 
-/// Ends the process of a replica; where its node is another machine, the pod, which has no time then to end by itself.
+/// Kills the process of a replica; if its node is another machine, deletes the pod without any time to end by itself.
 fn kill(place: &Place<'_>, pod: &str) -> anyhow::Result<()> {
     let uid = place.get(pod)?["metadata"]["uid"].as_str().context("a pod has a uid")?.to_owned();
     let Some(process) = process_of(&uid)? else {

@@ -7,7 +7,7 @@ use anyhow::ensure;
 
 use super::place::{Place, manciple};
 
-/// All of it.
+/// Runs the test.
 pub(super) fn test(place: &Place<'_>) -> anyhow::Result<()> {
     place.deploy()?;
     let pods = place.run_out(1)?;

@@ -10,7 +10,7 @@ use super::place::Place;
 
 const DEFINITION: &str = "servicemonitors.monitoring.coreos.com";
 
-/// All of it.
+/// Runs the test.
 pub(super) fn test(place: &Place<'_>) -> anyhow::Result<()> {
     // It stays where an operator had installed it.
     let ours = place.run(&["get", "crd", DEFINITION]).is_err();
@@ -80,8 +80,8 @@ fn has_port(of: &Value, name: &Value) -> bool {
     of["ports"].as_array().is_some_and(|ports| ports.iter().any(|it| it["name"] == *name))
 }
 
-/// The server drops what a kind has not, and says nothing of it: of that which is deployed nothing is missing, nor of
-/// that which the chart says beyond it; and of what is misspelt it is noticed.
+/// Checks that the server keeps all that is deployed, and all that the chart may render beyond it. It silently drops
+/// members that a kind does not have; this check notices a misspelt one.
 fn all_is_kept(place: &Place<'_>) -> anyhow::Result<()> {
     let is_monitor = |object: &Value| object["kind"] == "ServiceMonitor";
     let deployed = place.overlay()?.into_iter().find(is_monitor).context("no ServiceMonitor")?;
@@ -111,7 +111,7 @@ fn all_is_kept(place: &Place<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What of one the other has not, or has otherwise, by its path.
+/// The paths of the members of `said` that `kept` lacks or has with another value.
 fn lost(path: &str, said: &Value, kept: &Value) -> Vec<String> {
     match (said, kept) {
         (Value::Object(said), Value::Object(kept)) => {
@@ -128,8 +128,9 @@ fn lost(path: &str, said: &Value, kept: &Value) -> Vec<String> {
     }
 }
 
-/// Of the kind as the Prometheus operator documents it, in its API reference, what a ServiceMonitor of ours may say and
-/// what stands beside that; without relabelings and what needs a newer Prometheus. Whatever else is said is dropped.
+/// The definition of the kind as the Prometheus operator documents it in its API reference, as far as Manciple's
+/// ServiceMonitor may use it, with what stands beside that; without relabelings and what needs a newer Prometheus.
+/// Whatever else is given is dropped.
 fn definition() -> Value {
     let text = json!({"type": "string"});
     let texts = json!({"type": "array", "items": text});

@@ -1,4 +1,4 @@
-//! What is deployed in a namespace of its own, an overlay above all, and what is asked of it there.
+//! A deployment under test, mostly an overlay, in a namespace of its own.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
@@ -12,22 +12,22 @@ use crate::kubectl::Cluster;
 use crate::manifests::{self, RELEASE};
 
 pub(super) const PASSWORD: &str = "of-the-walk";
-/// As long as anything may take here, on a busy machine: a run waits for a pod, and perhaps for a Lease.
+/// How long anything may take here, on a busy machine: a run waits for a pod, and perhaps for a Lease.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// The same, as kubectl takes it.
+/// The same patience, as an option of kubectl.
 pub(super) const TIMEOUT: &str = "--timeout=300s";
 
-/// A namespace for what is tried.
+/// A namespace for a deployment under test.
 pub(super) struct Place<'c> {
     cluster: &'c Cluster,
-    /// Of what is tried: that of the overlay, if it is one.
+    /// The name of the deployment: that of the overlay, if it is one.
     name: &'c str,
     namespace: String,
 }
 
 impl<'c> Place<'c> {
-    /// What is to be tried, of `deploy/overlays/<name>` where it is an overlay, in a namespace that is gone after it,
-    /// however it ends.
+    /// Runs a test of a deployment, of `deploy/overlays/<name>` if it is an overlay, in a namespace that is removed
+    /// after it, however it ends.
     pub(super) fn with(
         cluster: &'c Cluster,
         name: &'c str,
@@ -62,12 +62,12 @@ impl<'c> Place<'c> {
         kubectl
     }
 
-    /// A program that is to reach the cluster, not yet started.
+    /// A program with access to the cluster, not yet started.
     pub(super) fn program(&self, name: &str) -> Command {
         self.cluster.command(name)
     }
 
-    /// What an installation needs to be there, and what it sells.
+    /// The objects that an installation needs, and what it sells.
     pub(super) fn needed(&self) -> [Value; 2] {
         let settings = json!({
             "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "files"},
@@ -80,7 +80,7 @@ impl<'c> Place<'c> {
         [settings, credentials]
     }
 
-    /// The replicas that are ready and are to stay. A port that is forwarded to any other goes with its pod.
+    /// The replicas that are ready and stay. A port that is forwarded to another goes with its pod.
     pub(super) fn replicas(&self) -> anyhow::Result<Vec<String>> {
         let pods = self.get("pods")?;
         let of_ours = |pod: &&Value| {
@@ -105,18 +105,18 @@ impl<'c> Place<'c> {
         self.replicas()
     }
 
-    /// Waits until Kubernetes says so.
+    /// Waits until Kubernetes says that the rollout is over.
     pub(super) fn is_rolled_out(&self) -> anyhow::Result<()> {
         self.run(&["rollout", "status", "deployment/manciple", TIMEOUT]).map(drop)
     }
 
-    /// The overlay as it is, but for what it is to sell, and for servers that have no `policy/v1`.
+    /// Deploys the overlay as it is, but for what it sells, and for servers that have no `policy/v1`.
     pub(super) fn deploy(&self) -> anyhow::Result<()> {
         self.deploy_with(&json!({}), &[])
     }
 
-    /// As [`Self::deploy`], with further members of `manciple.yaml`, and what these name: by `kubectl apply -k`, as an
-    /// overlay on it.
+    /// Does as [`Self::deploy`], with further members of `manciple.yaml`, and the objects that these name: by
+    /// `kubectl apply -k`, as an overlay on it.
     pub(super) fn deploy_with(&self, members: &Value, named: &[Value]) -> anyhow::Result<()> {
         let env = json!([{"name": "JOBS_CONFIG_MAP", "value": "files"}]);
         let container = json!({"name": "manciple", "env": env});
@@ -132,7 +132,7 @@ impl<'c> Place<'c> {
         self.run(&["apply", "-k", folder.to_str().context("the name of a folder")?]).map(drop)
     }
 
-    /// The folder of an overlay of ours, as an operator writes it, on a copy of this one, which is as it is but where the
+    /// The folder of a test's overlay, as an operator writes it, on a copy of this one, which is unchanged unless the
     /// server has no `policy/v1`.
     fn overlaid(&self, resources: &[Value], patches: &[Value]) -> anyhow::Result<PathBuf> {
         let root = crate::built(&format!("deployed-{}", self.name))?;
@@ -177,7 +177,7 @@ impl<'c> Place<'c> {
         Ok(ours)
     }
 
-    /// As kustomize makes it.
+    /// The objects of the overlay, as kustomize renders them.
     pub(super) fn overlay(&self) -> anyhow::Result<Vec<Value>> {
         let overlay = format!("deploy/overlays/{}", self.name);
         manifests::objects(&self.cluster.run(&["kustomize", &overlay])?)
@@ -199,7 +199,7 @@ impl<'c> Place<'c> {
         Ok(settings)
     }
 
-    /// Other members of `manciple.yaml`, and a pod template that is another for it: replicas are replaced.
+    /// Changes members of `manciple.yaml`, and so the pod template: the replicas are replaced.
     pub(super) fn change(&self, members: &Value) -> anyhow::Result<()> {
         self.cluster.apply(&self.namespace, self.settings(members)?.into_iter(), &[])?;
         let annotations = json!({"manciple.test/settings": members.to_string()});
@@ -208,7 +208,7 @@ impl<'c> Place<'c> {
         self.run(&["patch", "deployment/manciple", "--type=merge", "-p", &patch]).map(drop)
     }
 
-    /// Adds what is of the whole cluster, and waits until it is served.
+    /// Adds a cluster-wide definition, and waits until it is served.
     pub(super) fn define(&self, definition: Value) -> anyhow::Result<()> {
         let name = format!("crd/{}", definition["metadata"]["name"].as_str().unwrap_or_default());
         self.apply(definition, &[])?;
@@ -261,16 +261,16 @@ impl<'c> Place<'c> {
     }
 }
 
-/// A way to a pod, until it is dropped.
+/// A forwarded port to a pod, until it is dropped.
 pub(super) struct Forward {
     child: Child,
-    /// It prints a line for each connection, and ends where nobody can read it.
+    /// The stdout of kubectl, which prints a line for each connection, and ends if nobody can read it.
     said: BufReader<ChildStdout>,
     pub(super) url: String,
 }
 
 impl Forward {
-    /// Whether kubectl forwards it no more.
+    /// Whether kubectl does not forward the port any more.
     pub(super) fn has_ended(&mut self) -> anyhow::Result<bool> {
         Ok(self.child.try_wait()?.is_some())
     }
@@ -283,7 +283,7 @@ impl Drop for Forward {
     }
 }
 
-/// What a platform's request is answered with; `None` if nobody answers.
+/// Sends a platform's request; returns the status of the answer, `None` if nobody answers.
 pub(super) fn ask(url: &str, method: &str, path: &str, body: &str) -> anyhow::Result<Option<u16>> {
     let output = Command::new("curl")
         .args(["--silent", "--output", "/dev/null", "--write-out", "%{http_code}"])
@@ -298,7 +298,7 @@ pub(super) fn ask(url: &str, method: &str, path: &str, body: &str) -> anyhow::Re
     Ok(output.status.success().then_some(code))
 }
 
-/// The command, as an operator.
+/// Runs the command `manciple`, as an operator.
 pub(super) fn manciple(url: &str, arguments: &[&str]) -> anyhow::Result<String> {
     let output = Command::new(crate::built("manciple")?)
         .args(arguments)

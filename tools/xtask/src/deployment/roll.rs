@@ -33,12 +33,12 @@ provision*rolling-5*) sleep 24 ;;
 esac
 echo '{}'
 "#;
-/// How many of its orders take their time.
+/// How many of the orders take their time.
 const LONG: usize = 6;
-/// How many are ordered meanwhile, at most.
+/// How many instances are ordered meanwhile, at most.
 const MEANWHILE: usize = 6;
 
-/// The overlay with a broker that takes its time, delivered by a ConfigMap.
+/// Deploys the overlay with a broker that takes its time, and the agent delivered by a ConfigMap.
 pub(super) fn deploy(place: &Place<'_>) -> anyhow::Result<()> {
     let script = json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "script"},
@@ -55,7 +55,7 @@ fn settings(delivery: &str) -> Value {
     json!({"kubernetes": {"agent_delivery": delivery, "pod": pod}})
 }
 
-/// All of it, where [`deploy`] has deployed.
+/// Runs the test, where [`deploy`] has deployed.
 pub(super) fn test(place: &Place<'_>) -> anyhow::Result<()> {
     let old = place.run_out(2)?;
     let former: BTreeSet<_> = jobs(place)?.into_keys().collect();
@@ -122,7 +122,8 @@ fn begin(
     Ok(())
 }
 
-/// Replaces the replicas, and asks until they are: what was ordered meanwhile, and how many requests were answered.
+/// Replaces the replicas, and sends requests until they are replaced; returns what was ordered meanwhile, and how many
+/// requests were answered.
 fn roll(place: &Place<'_>, orders: &[String]) -> anyhow::Result<(Vec<String>, usize)> {
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -134,7 +135,7 @@ fn roll(place: &Place<'_>, orders: &[String]) -> anyhow::Result<(Vec<String>, us
     })
 }
 
-/// A platform that asks for one thing after the other.
+/// Plays a platform that sends one request after the other.
 fn platform(
     place: &Place<'_>,
     orders: &[String],
@@ -155,7 +156,7 @@ fn platform(
     Ok((ordered, service.asked))
 }
 
-/// What a Service does: each connection goes to one of the replicas that are ready just then.
+/// A stand-in for a Service: each connection goes to one of the replicas that are ready just then.
 struct Service<'p> {
     place: &'p Place<'p>,
     forwards: BTreeMap<String, Forward>,
@@ -177,9 +178,8 @@ impl<'p> Service<'p> {
         Ok(name.to_owned())
     }
 
-    /// Sees that the answer is this. That nobody answers is let pass only where the Service leads to that replica no
-    /// more: whoever is not as quick as to hear of it has to ask again. So has whoever lost kubectl, which forwards the
-    /// port.
+    /// Sends a request, and checks the status of its answer. It may stay unanswered only if the Service does not lead
+    /// to that replica any more, or kubectl, which forwards the port, has ended: it is then sent again.
     fn ask(&mut self, method: &str, path: &str, body: &str, wanted: u16) -> anyhow::Result<()> {
         loop {
             let ready = self.ready()?;
@@ -207,7 +207,7 @@ impl<'p> Service<'p> {
         }
     }
 
-    /// Those it leads to, of which there is always one.
+    /// The replicas that the Service leads to, of which there is always one.
     fn ready(&mut self) -> anyhow::Result<Vec<String>> {
         let endpoints = self.place.get("endpoints/manciple")?;
         let subsets = endpoints["subsets"].as_array().into_iter().flatten();
@@ -226,7 +226,7 @@ fn operation(forward: &Forward, name: &str) -> anyhow::Result<Value> {
     Ok(serde_json::from_str::<Value>(&said)?["operation"].take())
 }
 
-/// By its first attempt.
+/// Checks that an operation ends well, by its first attempt.
 pub(super) fn ends_well(place: &Place<'_>, forward: &Forward, name: &str) -> anyhow::Result<()> {
     place.until(&format!("{name} is ready"), |_| {
         let operation = operation(forward, name)?;
@@ -245,7 +245,7 @@ pub(super) fn jobs(place: &Place<'_>) -> anyhow::Result<BTreeMap<String, Value>>
     Ok(named.map(|(name, job)| (name.to_owned(), job.clone())).collect())
 }
 
-/// Each order has had one Job, by its uid.
+/// Checks that each order has had one Job, by its uid.
 pub(super) fn by_one_job_each(
     uids: &BTreeMap<String, BTreeSet<String>>,
     former: &BTreeSet<String>,
@@ -260,8 +260,8 @@ pub(super) fn by_one_job_each(
     Ok(())
 }
 
-/// What is ordered once Kubernetes says that the replicas are replaced is run with what the new ones were told: one of the
-/// old ones may go on answering, and leads no more.
+/// Checks that an order after the replacement of the replicas is run with the settings of the new ones: an old one may
+/// go on answering, but does not lead any more.
 fn by_the_settings_given_last(place: &Place<'_>) -> anyhow::Result<String> {
     let former = jobs(place)?;
     let name = Service::of(place).order("afterwards")?;
@@ -273,7 +273,7 @@ fn by_the_settings_given_last(place: &Place<'_>) -> anyhow::Result<String> {
     Ok(name)
 }
 
-/// A run has the agent from the image of the replicas, which nobody named.
+/// Checks that a run has the agent from the image of the replicas, which no setting named.
 fn brought_by_the_image(place: &Place<'_>, job: &Value) -> anyhow::Result<()> {
     let deployment = place.get("deployment/manciple")?;
     let image = &deployment["spec"]["template"]["spec"]["containers"][0]["image"];
@@ -289,7 +289,7 @@ fn brought_by_the_image(place: &Place<'_>, job: &Value) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The names and uids of all Jobs from now on.
+/// A watch that collects the names and uids of all Jobs from now on.
 pub(super) struct Watched(Child);
 
 impl Watched {
@@ -299,7 +299,7 @@ impl Watched {
         Ok(Self(kubectl.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?))
     }
 
-    /// What was seen.
+    /// Ends the watch, and returns the Jobs that were seen.
     pub(super) fn end(mut self) -> anyhow::Result<BTreeMap<String, BTreeSet<String>>> {
         let mut output = self.0.stdout.take().context("kubectl prints nothing")?;
         self.0.kill()?;

@@ -1,5 +1,5 @@
-//! The overlays of `examples/` that sell databases, and two brokers in one Manciple, as they are deployed: each asks its
-//! images what they offer, and takes an order of what needs no database.
+//! The overlays of `examples/` that sell databases, and two brokers in one Manciple, as they are deployed: each asks
+//! its images what they offer, and takes an order of what needs no database.
 
 use anyhow::ensure;
 use serde_json::{Value, json};

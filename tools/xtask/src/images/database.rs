@@ -13,21 +13,22 @@ use anyhow::{Context, ensure};
 use crate::cluster::debian::Archive;
 use crate::image::{self, Image};
 
-/// Names the archive. To be changed with anything here, and in `database.sh`, that changes what is made.
+/// The name of the archive. It has to be changed with anything here, and in `database.sh`, that changes what is made.
 const RECIPE: &str = "postgres-15-a";
 
-/// Where Debian has the server's files.
+/// The folder of the server's files in Debian.
 const HOME: &str = "usr/lib/postgresql/15";
 const SHARE: &str = "usr/share/postgresql/15";
 
 /// The programs that are in the image.
 const PROGRAMS: [&str; 4] = ["postgres", "initdb", "pg_isready", "psql"];
-/// What the server loads of itself while a database is made, and what makes it work for people.
+/// The modules that the server loads by itself while a database is made, and the language for functions.
 const MODULES: [&str; 2] = ["dict_snowball.so", "plpgsql.so"];
-/// What the server and initdb read: the folders of `SHARE`, itself first.
+/// The folders of `SHARE` that the server and initdb read, itself first.
 const READ: [&str; 4] = ["", "extension", "timezonesets", "tsearch_data"];
 
-/// The server and all that its programs are linked with, but for what they load by choice (LLVM, Perl, Python).
+/// The packages of the server and of all that its programs are linked with, but for what they load by choice (LLVM,
+/// Perl, Python).
 const PACKAGES: [&str; 39] = [
     "libaudit1",
     "libc6",
@@ -70,11 +71,11 @@ const PACKAGES: [&str; 39] = [
     "zlib1g",
 ];
 
-/// Who the server is: the number that the usual image has for it.
+/// The user of the server, with the number that it has in the usual image.
 const PASSWD: &str =
     "root:x:0:0:root:/:/bin/sh\npostgres:x:999:999:postgres:/var/lib/postgresql:/bin/sh\n";
 
-/// The archive, which is made unless it is there.
+/// The path of the archive, which is made unless it is there.
 pub(super) fn archive(busybox: &Path) -> anyhow::Result<PathBuf> {
     let cache = testkit::cluster::folder()
         .context("neither XDG_CACHE_HOME nor HOME is set: there is no place for a cache")?;
@@ -92,7 +93,7 @@ pub(super) fn archive(busybox: &Path) -> anyhow::Result<PathBuf> {
     made.map(|()| archive)
 }
 
-/// Makes it in a folder.
+/// Makes the archive in a folder.
 fn make(work: &Path, busybox: &Path) -> anyhow::Result<PathBuf> {
     let root = work.join("root");
     Archive::open(&work.join("apt"))?.unpack(&PACKAGES, &root)?;

@@ -1,9 +1,9 @@
-//! The schema of the chart's values, which Helm holds them to before it renders anything: a member of another chart, or a
-//! misspelt one, would otherwise be passed over without a word.
+//! The schema of the chart's values, by which Helm checks them before it renders anything: a member of another chart,
+//! or a misspelt one, would otherwise be ignored silently.
 
 use serde_json::{Map, Value, json};
 
-/// Objects of Kubernetes as they are in a pod or a Certificate, whose members are not ours.
+/// The values that are objects of Kubernetes, as in a pod or a Certificate, whose members this chart does not define.
 const FOREIGN: [&str; 4] = [
     "resources",
     "controller.resources",
@@ -11,11 +11,11 @@ const FOREIGN: [&str; 4] = [
     "templates.webhook.certManager.issuer",
 ];
 
-/// Names with a text each, as labels have them: which, is for whoever installs it to say.
+/// The values that are maps from names to texts, as labels: the user chooses the names.
 const TEXTS: [&str; 4] =
     ["podLabels", "podAnnotations", "nodeSelector", "serviceAccountAnnotations"];
 
-/// Where one of a few words is said.
+/// The values that are one of a few words.
 const WORDS: [(&str, &[&str]); 7] = [
     ("podDisruptionBudget.unhealthyPodEvictionPolicy", &["", "AlwaysAllow", "IfHealthyBudget"]),
     ("brokers", &["", "together", "apart"]),
@@ -26,13 +26,14 @@ const WORDS: [(&str, &[&str]); 7] = [
     ("templates.drift", &["ignore", "report", "repair"]),
 ];
 
-/// What Helm itself gives to a chart that is part of another: what that one says of all, and whether this one is wanted.
+/// The values that Helm itself gives to a chart that is part of another: those for all charts, and whether this one is
+/// wanted.
 const OF_HELM: [(&str, &str); 2] = [("global", "object"), ("enabled", "boolean")];
 
-/// Where people keep what they repeat in a file of values, as in one of Compose.
+/// The pattern of members in which users keep repeated parts of a file of values, as in one of Compose.
 const ANCHORS: &str = "^x-";
 
-/// Of values, which say by their kind what may be in their place.
+/// The schema for default values, whose types say what may be in their place.
 pub(super) fn of(values: &Value) -> Value {
     let mut schema = at("", values);
     for (name, kind) in OF_HELM {
@@ -44,7 +45,7 @@ pub(super) fn of(values: &Value) -> Value {
     schema
 }
 
-/// `null` stands for whatever the default is.
+/// The schema for the value at a path; `null` stands for the default.
 fn at(path: &str, value: &Value) -> Value {
     if let Some((_, words)) = WORDS.iter().find(|(place, _)| *place == path) {
         let words: Vec<Value> = words.iter().map(|word| json!(word)).chain([Value::Null]).collect();

@@ -1,5 +1,5 @@
-//! Whether each right of a service account is one that it needs, in its own namespace, in those beside it and everywhere:
-//! the API server writes down what is done in the walk, and what is not done there names the test that has the occasion.
+//! Checks that each right of a service account is needed, in its own namespace, in those beside it and everywhere: the
+//! API server writes down what is done in the walk, and a right that is not used there names the test that uses it.
 
 mod elsewhere;
 
@@ -14,16 +14,16 @@ use self::elsewhere::ELSEWHERE;
 use super::{Rights, binds, joined, named, place, rules};
 use crate::cluster;
 
-/// What is installed in a namespace of its own.
+/// An installation in a namespace of its own.
 pub(crate) struct Install {
-    /// For people.
+    /// The name of the installation, for people.
     pub(crate) name: &'static str,
-    /// Where it is; `None`: wherever no other is.
+    /// The namespace; `None`: any in which no other installation is.
     pub(crate) namespace: Option<&'static str>,
     pub(crate) objects: Vec<Value>,
 }
 
-/// A right that the walk has no occasion for: of which install and role, of what, verbs, and the test that has it.
+/// A right that the walk does not use: the installation, the role, the resource, the verbs, and the test that uses it.
 struct Elsewhere(&'static str, &'static str, &'static str, &'static [&'static str], &'static str);
 
 impl Elsewhere {
@@ -38,7 +38,7 @@ impl Elsewhere {
     }
 }
 
-/// Insists that each of [`ELSEWHERE`] is a right that is given.
+/// Checks that each of [`ELSEWHERE`] is a right that is given.
 pub(crate) fn are_given(installs: &[Install]) -> anyhow::Result<()> {
     match ELSEWHERE.iter().find(|it| !it.is_given(installs)) {
         Some(Elsewhere(install, role, what, verbs, test)) => {
@@ -48,26 +48,26 @@ pub(crate) fn are_given(installs: &[Install]) -> anyhow::Result<()> {
     }
 }
 
-/// What an API server writes down from now on.
+/// The part of an API server's audit log from now on.
 pub(crate) struct Log {
     path: PathBuf,
     from: u64,
 }
 
-/// What a line tells of: who did what, and where.
+/// The deed that a line of the log records: who did what, and where.
 #[derive(Debug, PartialEq)]
 struct Deed {
     home: String,
     account: String,
     namespace: Option<String>,
     what: String,
-    /// Of one thing, or of a list that only one can be in.
+    /// The name of the one object, or of a list that can hold only one.
     name: Option<String>,
     verb: String,
 }
 
 impl Deed {
-    /// Whether it is done to this, as [`rules`] names it.
+    /// Whether the deed is done to this resource, as [`rules`] names it.
     fn is_of(&self, what: &str) -> bool {
         let is_it = |name: &String| named(&self.what, name) == what;
         self.what == what || self.name.as_ref().is_some_and(is_it)
@@ -75,7 +75,7 @@ impl Deed {
 }
 
 impl Log {
-    /// Of the test cluster; of another it is not known where that is.
+    /// The log of the test cluster; `None` for another, whose log is not known.
     pub(crate) fn of(kubeconfig: &Path) -> Option<Self> {
         let path = cluster::audit_log(kubeconfig)?;
         // There is none before somebody has done something.
@@ -83,7 +83,7 @@ impl Log {
         Some(Self { path, from })
     }
 
-    /// Insists that each right that these give to accounts was used since, or is one of [`ELSEWHERE`].
+    /// Checks that each right that these installations give to accounts was used since, or is one of [`ELSEWHERE`].
     pub(crate) fn covers(&self, installs: &[Install]) -> anyhow::Result<()> {
         let deeds = self.deeds()?;
         let mut idle = Vec::new();
@@ -99,7 +99,7 @@ impl Log {
         Ok(())
     }
 
-    /// Without a line that is being written.
+    /// The deeds of the log, without a line that is being written.
     fn deeds(&self) -> anyhow::Result<Vec<Deed>> {
         let lacks = || {
             format!("{}: begin the cluster anew, `cargo xtask cluster down`", self.path.display())
@@ -122,25 +122,25 @@ impl Log {
     }
 }
 
-/// A role that accounts have, with what it lets them do.
+/// A role that accounts have, with its rights.
 struct Given<'o> {
     accounts: BTreeSet<&'o str>,
     place: Where<'o>,
     rights: Rights,
 }
 
-/// Where a role holds.
+/// The scope of a role.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Where<'o> {
-    /// In the namespace of its accounts, whichever that is where it is installed.
+    /// The namespace of its accounts, wherever it is installed.
     Home,
-    /// In another, of this name.
+    /// Another namespace, of this name.
     Beside(&'o str),
     Everywhere,
 }
 
 impl Given<'_> {
-    /// `Role of ACCOUNT`.
+    /// The name of the role for people: `Role of ACCOUNT`.
     fn name(&self) -> String {
         let kind = match self.place {
             Where::Home => "Role",
@@ -178,8 +178,8 @@ impl Right<'_> {
         is_there && is_theirs && self.verb == deed.verb && deed.is_of(self.what)
     }
 
-    /// Of those that allow a deed, a right in one namespace is less than one everywhere, and one to what has this name
-    /// less than one to all.
+    /// The breadth of a right that allows a deed: one in a single namespace is less than one everywhere, and one to the
+    /// deed's name less than one to all.
     fn breadth(&self, deed: &Deed) -> (bool, bool) {
         (self.given.place == Where::Everywhere, self.what == deed.what)
     }
@@ -193,7 +193,7 @@ impl Right<'_> {
     }
 }
 
-/// The rights of an install that none of these deeds took. A deed takes the least right that allows it.
+/// The rights of an installation that none of these deeds used. A deed uses the least right that allows it.
 fn unused(install: &Install, deeds: &[&Deed]) -> Vec<String> {
     let all = given(&install.objects);
     let mut rights = Vec::new();
@@ -254,7 +254,7 @@ fn given(objects: &[Value]) -> Vec<Given<'_>> {
     all
 }
 
-/// What a line of the log tells of, if it was allowed to a service account: as [`rules`] names it.
+/// The deed that a line of the log records, if it was allowed to a service account, in the terms of [`rules`].
 fn deed(line: &Value) -> Option<Deed> {
     let user = line["user"]["username"].as_str()?.strip_prefix("system:serviceaccount:")?;
     let (home, account) = user.split_once(':')?;

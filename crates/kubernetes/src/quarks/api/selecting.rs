@@ -43,6 +43,7 @@ impl Selecting {
             }
         }
         let mut selector = respelled(selector);
+        assert_operators(&selector)?;
         let bounds = bounds(&mut selector)?;
         let read = LabelSelector::deserialize(selector).map_err(|error| error.to_string())?;
         let selector = Selector::try_from(read).map_err(|error| error.to_string())?;
@@ -96,6 +97,22 @@ fn respelled(selector: &Value) -> Value {
         wanted["operator"] = operator.into();
     }
     selector
+}
+
+/// Asserts that each expression has an operator that selectors know.
+fn assert_operators(respelled: &Value) -> Result<(), String> {
+    const KNOWN: [&str; 6] = ["In", "NotIn", "Exists", "DoesNotExist", "gt", "lt"];
+    let expressions = respelled["matchExpressions"].as_array().into_iter().flatten();
+    for (at, wanted) in expressions.enumerate() {
+        let operator = wanted["operator"].as_str().unwrap_or_default();
+        if !KNOWN.contains(&operator) {
+            return Err(format!(
+                "matchExpressions[{at}].operator: has to be one of {}",
+                KNOWN.join(", ")
+            ));
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -169,5 +186,17 @@ mod tests {
             let why = Selecting::read(&json!({"matchExpressions": wanted})).unwrap_err();
             assert!(why.starts_with("matchExpressions: gt and lt have one value"), "{why}");
         }
+    }
+
+    #[test]
+    fn an_operator_that_nobody_knows_is_named_by_its_place() {
+        let selector = json!({"matchExpressions": [
+            {"key": "a", "operator": "exists"}, {"key": "a", "operator": "foo", "values": ["x"]},
+        ]});
+        let why = Selecting::read(&selector).unwrap_err();
+        assert!(
+            why.starts_with("matchExpressions[1].operator: has to be one of In, NotIn"),
+            "{why}"
+        );
     }
 }

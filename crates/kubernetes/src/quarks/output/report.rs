@@ -223,6 +223,15 @@ pub(crate) fn lost(dialect: Dialect, spec: &Value, reporter: &str, why: &str) ->
 /// How many bytes of a container runtime's message are shown.
 const MAX_SAID: usize = 512;
 
+/// What shells and the agent mean by these statuses: the command is named in the log alone.
+fn no_command(status: i32) -> &'static str {
+    match status {
+        126 => ", as where a command cannot be executed: its log says which",
+        127 => ", as where a command is not found: its log says which",
+        _ => "",
+    }
+}
+
 /// How the containers of a pod ended that did not end well, for people; for one that was to be started again, how it
 /// last ended.
 pub(crate) fn ends(pod: &SeenPod) -> String {
@@ -230,7 +239,9 @@ pub(crate) fn ends(pod: &SeenPod) -> String {
     let all = pod.containers.iter().chain(before);
     let bad = all.filter(|(name, end)| end.code != 0 && &***name != SIDECAR);
     let words = bad.map(|(name, end)| match end.reason.as_str() {
-        "" | "Error" => format!("container {name} exited with {}", end.code),
+        "" | "Error" => {
+            format!("container {name} exited with {}{}", end.code, no_command(end.code))
+        }
         // It never ran: this is the message of its runtime.
         "StartError" | "ContainerCannotRun" if !end.message.is_empty() => {
             let most = end.message.floor_char_boundary(MAX_SAID);

@@ -185,6 +185,12 @@ fn why_a_container_could_not_run_is_told_in_the_words_of_its_runtime() {
         assert_eq!(ends(reason, message), expected, "{reason}");
     }
     assert!(ends("StartError", &"é".repeat(1000)).len() < 600);
+    for (code, words) in [(126, "cannot be executed"), (127, "is not found"), (1, "exited with 1")]
+    {
+        let mut object = object(&[("c", Some(code))], None);
+        object["status"]["containerStatuses"][0]["state"]["terminated"]["reason"] = json!("Error");
+        assert!(report::ends(&seen(&object)).contains(words), "{code}");
+    }
 }
 
 #[test]

@@ -259,6 +259,11 @@ fn conditions_keep_their_times_and_those_of_others() {
     let said = conditions(&instance, &failed(false), "now");
     assert_eq!(said[0], instance.status()["conditions"][0], "as in the original");
     assert_eq!(said[2]["type"], "InstantiateFailure");
+    let mut retrying = there;
+    retrying["status"]["conditions"][0]["reason"] = json!("Retrying");
+    let retrying = Instance::of(seen("1", &retrying)).unwrap();
+    let said = conditions(&retrying, &failed(false), "now");
+    assert_eq!((&said[0]["type"], &said[0]["reason"]), (&json!("Ready"), &json!("Failed")));
     let said = conditions(&instance, &Stand::Ready, "now");
     assert_eq!(said[0]["lastTransitionTime"], "now");
     assert_eq!(said[0].get("message"), None, "Kubernetes 1.20 takes an empty text for null");

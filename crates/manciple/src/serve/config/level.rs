@@ -6,6 +6,8 @@ const WORDS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 /// The targets that are limited because they log too much: the API server's answers as they are, or as a whole if one
 /// cannot be read.
 const QUIET: [&str; 2] = ["kube_client::client=error", "kube_client::client::tls=warn"];
+/// The target of errors without what they are about: whoever has sent such a request says it.
+const UNSAID: &str = "kube_client::client::builder=off";
 /// The crates of this program. At `debug` and `trace` other crates log what they do with each connection, a hundred
 /// lines for each of this program, so they do that only where they are named.
 const OURS: [&str; 7] =
@@ -48,12 +50,17 @@ pub(crate) fn filter(level: &str) -> Result<String, String> {
     }
     let is_named = directives.iter().any(|it| it.starts_with("kube_client::client="));
     // Of a target that is one of theirs from its beginning, or of all.
-    let is_shown = directives.iter().any(|it| {
-        let (target, word) = it.split_once('=').unwrap_or(("", it));
-        "kube_client::client".starts_with(target) && !["off", "error"].contains(&word)
-    });
-    let quiet = QUIET.into_iter().filter(|_| is_shown && !is_named).map(str::to_owned);
-    directives.splice(0..0, quiet.collect::<Vec<_>>());
+    let is_shown = |hidden: &[&str]| {
+        directives.iter().any(|it| {
+            let (target, word) = it.split_once('=').unwrap_or(("", it));
+            "kube_client::client".starts_with(target) && !hidden.contains(&word)
+        })
+    };
+    let quiet = QUIET.iter().filter(|_| is_shown(&["off", "error"]));
+    let unsaid = [UNSAID].into_iter().filter(|_| is_shown(&["off"]));
+    let quiet = quiet.copied().chain(unsaid).filter(|_| !is_named).map(str::to_owned);
+    let quiet: Vec<_> = quiet.collect();
+    directives.splice(0..0, quiet);
     Ok(directives.join(","))
 }
 
@@ -77,34 +84,38 @@ mod tests {
 
     #[test]
     fn levels_are_words_or_lists_of_targets() {
-        let quiet = QUIET.join(",");
+        let quiet = format!("{},{UNSAID},", QUIET.join(","));
+        let unsaid = format!("{UNSAID},");
+        let (quiet, unsaid) = (quiet.as_str(), unsaid.as_str());
         let ours = |word: &str| OURS.map(|ours| format!("{ours}={word}")).join(",");
         let (debug, trace) = (ours("debug") + ",info", ours("trace") + ",info");
         let named = |rest: &str| format!("{},{rest}", ours("debug"));
-        for (level, is_quiet, expected) in [
-            ("off", false, "off"),
-            ("error", false, "error"),
-            ("warn", true, "warn"),
-            ("info", true, "info"),
-            ("debug", true, &debug),
-            ("TRACE", true, &trace),
-            ("info,kube_client=debug", true, "info,kube_client=debug"),
-            ("debug,kube_client::client=trace", false, &named("info,kube_client::client=trace")),
-            ("engine=warn,debug", true, &named("engine=warn,info")),
-            ("kube_client=debug", true, "kube_client=debug"),
-            ("error,kube=warn", true, "error,kube=warn"),
-            ("error,kube_client=off", false, "error,kube_client=off"),
-            ("INFO", true, "info"),
-            ("Warn", true, "warn"),
-            (" info ", true, "info"),
-            ("engine=debug", false, "engine=debug"),
-            ("info,hyper=WARN", true, "info,hyper=warn"),
-            ("hyper = warn, osb::server=trace, error", false, "hyper=warn,osb::server=trace,error"),
+        for (level, before, expected) in [
+            ("off", "", "off"),
+            ("error", unsaid, "error"),
+            ("warn", quiet, "warn"),
+            ("info", quiet, "info"),
+            ("debug", quiet, &debug),
+            ("TRACE", quiet, &trace),
+            ("info,kube_client=debug", quiet, "info,kube_client=debug"),
+            ("debug,kube_client::client=trace", "", &named("info,kube_client::client=trace")),
+            ("engine=warn,debug", quiet, &named("engine=warn,info")),
+            ("kube_client=debug", quiet, "kube_client=debug"),
+            ("error,kube=warn", quiet, "error,kube=warn"),
+            ("error,kube_client=off", unsaid, "error,kube_client=off"),
+            ("INFO", quiet, "info"),
+            ("Warn", quiet, "warn"),
+            (" info ", quiet, "info"),
+            ("engine=debug", "", "engine=debug"),
+            ("info,hyper=WARN", quiet, "info,hyper=warn"),
+            (
+                "hyper = warn, osb::server=trace, error",
+                unsaid,
+                "hyper=warn,osb::server=trace,error",
+            ),
         ] {
             let said = filter(level).unwrap();
-            let rest = said.strip_prefix(&quiet).map(|rest| rest.trim_start_matches(','));
-            assert_eq!(rest.is_some(), is_quiet, "{level:?}: {said}");
-            assert_eq!(rest.unwrap_or(&said), expected, "{level:?}");
+            assert_eq!(said, format!("{before}{expected}"), "{level:?}");
             assert!(tracing_subscriber::EnvFilter::try_new(&said).is_ok(), "{level:?}");
         }
     }

@@ -12,7 +12,7 @@ use super::Period;
 /// The shortest interval between looks for drift: each look costs a call for each object.
 const LEAST_DRIFT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Which templates are offered, and who makes what is ordered.
+/// The settings of templates: which are offered, and who makes the ordered instances.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Templates {
@@ -143,7 +143,7 @@ impl From<Drift> for templates::Drift {
     }
 }
 
-/// By whose status codes requests for templates are answered.
+/// The sets of status codes with which requests for templates are answered.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum StatusCodes {
@@ -163,7 +163,7 @@ impl From<StatusCodes> for broker::StatusCodes {
     }
 }
 
-/// What the ids of services are made of.
+/// The sources of the ids of services.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Ids {

@@ -1,4 +1,4 @@
-//! `manciple template instance change` and `rollback`: has an instance become something else, and waits for the end.
+//! `manciple template instance change` and `rollback`: changes the order of an instance, and waits for the end.
 
 use kube::api::DynamicObject;
 use serde_json::json;
@@ -12,7 +12,8 @@ use super::{diff, wait};
 use crate::cli::exit::Exit;
 use crate::cli::failure::Failure;
 
-/// How often others may write between our reading and our writing: the controller does, of its status.
+/// How many times the write is tried if others write between the read and the write, as the controller does to the
+/// status.
 const TRIES: usize = 10;
 
 /// Orders another template, or other values.
@@ -29,7 +30,7 @@ pub(super) async fn change(cluster: &Cluster, args: &ChangeArgs) -> Result<(), F
     }
 }
 
-/// Orders what an earlier revision was, with all of its values.
+/// Orders an earlier revision again, with all of its values.
 pub(super) async fn rollback(cluster: &Cluster, args: &RollbackArgs) -> Result<(), Failure> {
     let instance = there(cluster).await?;
     let revisions = cluster.revisions(&instance).await?;
@@ -42,7 +43,7 @@ pub(super) async fn rollback(cluster: &Cluster, args: &RollbackArgs) -> Result<(
     carry_out(cluster, &instance, &order::recorded(spec, &revision.record)).await
 }
 
-/// As it is, if it is to stay.
+/// Reads the instance; fails if it is being deleted.
 async fn there(cluster: &Cluster) -> Result<DynamicObject, Failure> {
     let instance = cluster.instance().await?;
     match instance.metadata.deletion_timestamp {
@@ -76,7 +77,7 @@ async fn carry_out(
     wait::print(cluster, &ended)
 }
 
-/// One patch, of an instance that is as it was read; again, if only its status was written since.
+/// Sends one patch of an instance that is as it was read; it is sent again if only the status was written since.
 async fn write(
     cluster: &Cluster,
     instance: &DynamicObject,

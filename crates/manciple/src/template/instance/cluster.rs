@@ -1,4 +1,4 @@
-//! One TemplateInstance of a cluster, as one command sees it: what is read and written of it.
+//! The reads and writes of one TemplateInstance of a cluster, for one command.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
@@ -20,10 +20,10 @@ use crate::cli::exit::Exit;
 use crate::cli::failure::Failure;
 use crate::cli::{Ongoing, RemoteArgs};
 
-/// A cluster, and the instance that it is asked about.
+/// A cluster, and the instance that a command is about.
 pub(super) struct Cluster {
     asked: cluster::Cluster,
-    /// The TemplateInstance.
+    /// The name of the TemplateInstance.
     pub(super) name: String,
     words: String,
 }
@@ -36,16 +36,16 @@ impl Deref for Cluster {
     }
 }
 
-/// What came of a write.
+/// The result of a write.
 pub(super) enum Written {
-    /// It is so, as the API server has it.
+    /// The write took effect; the object as the API server has it.
     Done(Box<DynamicObject>),
-    /// The API server said no, or somebody wrote first: with that status it does not say which.
+    /// The API server refused, or somebody wrote first: the status does not say which.
     Refused(kube::Error),
 }
 
 impl Cluster {
-    /// Reads the kubeconfig; nothing is asked yet.
+    /// Opens a cluster: reads the kubeconfig, and sends nothing yet.
     pub(super) async fn open(
         name: String,
         args: &ClusterArgs,
@@ -56,17 +56,17 @@ impl Cluster {
         Ok(Self { asked, name, words: args.words() })
     }
 
-    /// A command about it, for a person to copy.
+    /// A command about the instance, for a person to copy.
     pub(super) fn command(&self, verb: &str) -> String {
         format!("manciple template instance {verb} {}{}", self.name, self.words)
     }
 
-    /// "TemplateInstance shop".
+    /// The instance in words: "TemplateInstance shop".
     pub(super) fn subject(&self) -> String {
         format!("{} {}", Kind::TemplateInstance.name(), self.name)
     }
 
-    /// As it is now.
+    /// Reads the instance, as it is now.
     pub(super) async fn instance(&self) -> Result<DynamicObject, Failure> {
         let what = format!("read {}", self.subject());
         let found = self.call(&what, &self.right("get"), self.instances().get(&self.name)).await;
@@ -84,7 +84,7 @@ impl Cluster {
         }
     }
 
-    /// The revisions that are kept of it, the newest first; none before it is begun.
+    /// Reads the revisions that are kept of the instance, the newest first; none before it is begun.
     pub(super) async fn revisions(
         &self,
         instance: &DynamicObject,
@@ -96,7 +96,7 @@ impl Cluster {
         Ok(secret.as_ref().map(record::revisions).unwrap_or_default())
     }
 
-    /// The values that it was ordered with.
+    /// Reads the values that the instance was ordered with.
     pub(super) async fn values(&self, instance: &DynamicObject) -> Result<Values, Failure> {
         let Some(name) = instance.data["spec"]["secret"]["name"].as_str() else {
             return Ok(Values::new());
@@ -118,7 +118,7 @@ impl Cluster {
         secret.data.unwrap_or_default().into_iter().map(text).collect()
     }
 
-    /// Writes values into a Secret of their own, which goes with the instance. Its name.
+    /// Writes values into a Secret of their own, which is deleted with the instance. Returns its name.
     pub(super) async fn write_values(
         &self,
         instance: &DynamicObject,
@@ -144,14 +144,14 @@ impl Cluster {
         made.metadata.name.ok_or_else(|| Failure::misunderstood(&what))
     }
 
-    /// Removes a Secret that nothing came of. If that fails it goes with the instance.
+    /// Removes a Secret that no order refers to. If that fails, it is deleted with the instance.
     pub(super) async fn forget_values(&self, name: &str) {
         let (right, params) = (self.right_to("delete", "secrets"), DeleteParams::default());
         let what = format!("remove Secret {name}");
         let _ = self.call(&what, &right, self.secrets().delete(name, &params)).await;
     }
 
-    /// Changes what is ordered, if the instance is still as it was read.
+    /// Changes the order of the instance, if that is still as it was read.
     pub(super) async fn patch(
         &self,
         instance: &DynamicObject,

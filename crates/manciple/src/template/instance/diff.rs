@@ -1,5 +1,5 @@
-//! `manciple template instance diff`: what a change or a rollback would do to the objects of an instance, and what has
-//! drifted.
+//! `manciple template instance diff`: prints what a change or a rollback would do to the objects of an instance, and
+//! what has drifted.
 
 use kube::api::DynamicObject;
 use kubernetes::templates::preview::{self, Fate, Preview, PreviewError, Previewed};
@@ -14,7 +14,7 @@ use crate::cli::failure::Failure;
 use crate::template::diff::{self, NOTHING};
 use crate::template::print;
 
-/// By the options: a change, a rollback, or what is in force, applied anew.
+/// Prints the difference that the options ask for: of a change, of a rollback, or of the current order applied anew.
 pub(super) async fn print(cluster: &Cluster, args: &DiffArgs) -> Result<(), Failure> {
     let instance = cluster.instance().await?;
     let order = match args.order.is_given() {
@@ -31,7 +31,7 @@ pub(super) async fn print(cluster: &Cluster, args: &DiffArgs) -> Result<(), Fail
     show(cluster, &instance, &order).await
 }
 
-/// Shows what would become of an instance.
+/// Prints what an order would change in an instance.
 pub(super) async fn show(
     cluster: &Cluster,
     instance: &DynamicObject,
@@ -80,17 +80,17 @@ fn failed(subject: &str, error: &PreviewError) -> Failure {
     }
 }
 
-/// An object of which something is to be told, without what is nobody's business.
+/// An object that differs, without what must not be shown.
 struct Told {
     name: String,
-    /// As programs have it.
+    /// The word for programs.
     word: &'static str,
     why: Option<String>,
-    /// Its place, what was there, and what would be.
+    /// The places that differ, with the values before and after.
     places: Vec<(String, [Option<String>; 2])>,
 }
 
-/// `None`: it stays what it is.
+/// The difference of an object; `None`: it stays what it is.
 fn told(object: &Previewed, home: &str, preview: &Preview) -> Option<Told> {
     let redact = |text: &str| preview.redactor.redact(text).into_owned();
     let mut told = Told { name: name(object, home), word: "made", why: None, places: Vec::new() };
@@ -119,7 +119,7 @@ fn told(object: &Previewed, home: &str, preview: &Preview) -> Option<Told> {
 }
 
 impl Told {
-    /// For people. `is_short`: the name alone.
+    /// The lines for people. `is_short`: the name alone.
     fn lines(&self, is_short: bool) -> String {
         let (mark, says) = match self.word {
             "made" => ('+', ""),
@@ -141,7 +141,7 @@ impl Told {
         format!("{mark} {}{says}{why}\n{places}", self.name)
     }
 
-    /// For programs.
+    /// The document for programs.
     fn document(&self) -> Value {
         let place = |(path, [is, would_be]): &(String, [Option<String>; 2])| json!({"path": path, "is": is, "would_be": would_be});
         let places: Vec<Value> = self.places.iter().map(place).collect();
@@ -149,7 +149,7 @@ impl Told {
     }
 }
 
-/// `deployment.apps/web`, with its namespace before it if that is another than the instance's.
+/// The name of an object, as `deployment.apps/web`, with its namespace before it if that is not the instance's.
 fn name(object: &Previewed, home: &str) -> String {
     let named = print::name(&json!({
         "apiVersion": object.api_version, "kind": object.kind, "metadata": {"name": object.name},

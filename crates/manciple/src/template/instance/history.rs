@@ -1,15 +1,17 @@
-//! `manciple template instance history`: the revisions of one.
+//! `manciple template instance history`: prints the revisions of an instance.
 
 use jiff::Timestamp;
+use kube::api::DynamicObject;
 use kubernetes::templates::record::Revision;
 use serde_json::{Value, json};
 
 use super::cluster::Cluster;
 use super::revisions::changes;
 use crate::cli::failure::Failure;
+use crate::cli::output::one_line;
 use crate::cli::times;
 
-/// What of its version a template may say.
+/// The annotation in which a template may say its version.
 const VERSION: &str = "template.manciple.dev/version";
 
 pub(super) async fn print(cluster: &Cluster) -> Result<(), Failure> {
@@ -30,7 +32,9 @@ pub(super) async fn print(cluster: &Cluster) -> Result<(), Failure> {
     let now = Timestamp::now();
     let rows = pairs.map(|(it, before)| row(it, before, now));
     out.table(&["REVISION", "RECORDED", "REQUESTER", "TEMPLATE", "CHANGES"], rows.collect())?;
-    if revisions.is_empty() {
+    if let (true, Some(why)) = (revisions.is_empty(), failure(&instance)) {
+        out.hint(&one_line(&format!("nothing is recorded, for nothing was made: {why}")));
+    } else if revisions.is_empty() {
         out.hint(
             "nothing is recorded yet: is a controller running, and is the requester verified?",
         );
@@ -38,6 +42,13 @@ pub(super) async fn print(cluster: &Cluster) -> Result<(), Failure> {
         out.hint(&format!("what a rollback would do: {} --to-revision N", cluster.command("diff")));
     }
     Ok(())
+}
+
+/// Why the instance failed, if it did.
+fn failure(instance: &DynamicObject) -> Option<&str> {
+    let conditions = instance.data["status"]["conditions"].as_array()?;
+    let failed = conditions.iter().find(|it| it["type"] == "InstantiateFailure")?;
+    failed["message"].as_str().filter(|_| failed["status"] == "True")
 }
 
 fn row(revision: &Revision, before: Option<&Revision>, now: Timestamp) -> Vec<String> {
@@ -53,7 +64,7 @@ fn row(revision: &Revision, before: Option<&Revision>, now: Timestamp) -> Vec<St
     ]
 }
 
-/// For programs.
+/// The document of a revision, for programs.
 fn document(revision: &Revision, before: Option<&Revision>) -> Value {
     let record = &revision.record;
     let [name, version] = template(revision);
@@ -74,7 +85,7 @@ fn document(revision: &Revision, before: Option<&Revision>) -> Value {
     document
 }
 
-/// Its name and its version, as far as it says them.
+/// The name and the version of a revision's template, as far as it says them.
 fn template(revision: &Revision) -> [Option<String>; 2] {
     let Some(spec) = &revision.spec else { return [None, None] };
     let metadata = &spec["template"]["metadata"];

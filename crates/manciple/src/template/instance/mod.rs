@@ -1,4 +1,4 @@
-//! `manciple template instance`: what a template was made into on a cluster, for people, by their own kubeconfig.
+//! `manciple template instance`: works with the instances of templates on a cluster, with the user's own kubeconfig.
 //!
 //! ```text
 //! args ─▶ cluster ─▶ revisions (what the record keeps) ─▶ history
@@ -25,7 +25,7 @@ use cluster::Cluster;
 use crate::cli::failure::Failure;
 use crate::cli::{Ongoing, RemoteArgs};
 
-/// Does what the command line says; `remote` says how to print.
+/// Carries out the command; `remote` says how to print.
 pub(super) async fn perform(
     args: InstanceArgs,
     remote: &RemoteArgs,

@@ -1,4 +1,4 @@
-//! What is to be ordered of an instance: a template, and values of its parameters.
+//! The new order of an instance: a template, and values of its parameters.
 
 use kube::api::DynamicObject;
 use kubernetes::templates::record::{Record, Values, of_revision};
@@ -9,15 +9,15 @@ use super::cluster::Cluster;
 use crate::cli::failure::Failure;
 use crate::template::{documents, given};
 
-/// A template, and values of its parameters.
+/// The desired order: a template, and values of its parameters.
 pub(super) struct Desired {
     pub(super) template: Value,
     pub(super) values: Values,
-    /// Whether the values are others than those that the Secret of the instance has.
+    /// Whether the values differ from those in the Secret of the instance.
     pub(super) has_values: bool,
 }
 
-/// What the command line says, over what is ordered now.
+/// The order with the changes of the command line to the current one.
 pub(super) async fn given(
     cluster: &Cluster,
     instance: &DynamicObject,
@@ -42,7 +42,7 @@ pub(super) async fn given(
     Ok(Desired { template, values, has_values })
 }
 
-/// What a revision was made with, as a whole: but for what the template says itself.
+/// The order of a revision, with its values but for the template's defaults.
 pub(super) fn recorded(spec: &Value, record: &Record) -> Desired {
     let template = spec["template"].clone();
     let mut values = record.parameters.clone();
@@ -56,7 +56,7 @@ pub(super) fn recorded(spec: &Value, record: &Record) -> Desired {
     Desired { template: of_revision(template, record.revision), values, has_values: true }
 }
 
-/// Of what is given that which the template knows.
+/// The given values that the template knows.
 fn known(template: &Value, given: Values, ignores_unknown: bool) -> Result<Values, Failure> {
     let is_known = |name: &String| parameters(template).any(|it| it["name"] == *name);
     let (known, unknown): (Values, Values) =

@@ -1,4 +1,4 @@
-//! What the revisions of an instance say: which there are, and in what each differs from the one before.
+//! The revisions of an instance, and in what each differs from the one before.
 
 use std::collections::BTreeMap;
 
@@ -8,18 +8,18 @@ use serde_json::Value;
 use crate::cli::exit::Exit;
 use crate::cli::failure::Failure;
 
-/// In what a revision differs from the one before.
+/// The changes of a revision against the one before.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Changes {
-    /// How many objects it has.
+    /// How many objects the revision has.
     pub(super) objects: usize,
-    /// How many of them are new, gone, and other than before; `None` where the one before is not kept.
+    /// How many objects are new, gone, and changed; `None` if the revision before is not kept.
     pub(super) compared: Option<[usize; 3]>,
-    /// Parameters that have another value, or came or went.
+    /// The parameters that have another value, or came or went.
     pub(super) parameters: Vec<String>,
 }
 
-/// `None` where what was ordered was too large to be kept.
+/// The changes of a revision; `None` if its order was too large to be kept.
 pub(super) fn changes(revision: &Revision, before: Option<&Revision>) -> Option<Changes> {
     let now = objects(revision)?;
     let mut changes = Changes { objects: now.len(), ..Changes::default() };
@@ -37,7 +37,7 @@ pub(super) fn changes(revision: &Revision, before: Option<&Revision>) -> Option<
     Some(changes)
 }
 
-/// The objects of its template, unprocessed, by what they are.
+/// The objects of a revision's template, unprocessed, by kind and name.
 fn objects(revision: &Revision) -> Option<BTreeMap<String, &Value>> {
     let template = &revision.spec.as_ref()?["template"];
     let objects = template["objects"].as_array().into_iter().flatten().enumerate();
@@ -53,7 +53,7 @@ fn objects(revision: &Revision) -> Option<BTreeMap<String, &Value>> {
 }
 
 impl Changes {
-    /// For people: "3 objects: 1 new, 1 gone, 1 changed; values of PORT".
+    /// The changes for people: "3 objects: 1 new, 1 gone, 1 changed; values of PORT".
     pub(super) fn words(&self) -> String {
         let plural = if self.objects == 1 { "" } else { "s" };
         let mut words = format!("{} object{plural}", self.objects);
@@ -72,10 +72,10 @@ impl Changes {
     }
 }
 
-/// The revision that is to be ordered again; without a number the newest that is not what is ordered now.
+/// Chooses the revision to order again; without a number the newest that differs from the current order.
 ///
 /// # Errors
-/// If there is none, or if it was too large to be kept.
+/// If there is none, or if its order was too large to be kept.
 pub(super) fn choose<'a>(
     revisions: &'a [Revision],
     number: Option<u64>,

@@ -1,4 +1,4 @@
-//! Waits until a change of an instance has come to its end, and says how far it is.
+//! Waits for the end of a change of an instance, and shows its progress.
 
 use std::time::{Duration, Instant};
 
@@ -13,23 +13,24 @@ use crate::cli::output::one_line;
 use crate::cli::progress::Progress;
 use crate::cli::times;
 
-/// A controller that is there takes a change up at once; replicas change places in some 15 s.
+/// How long a change may stand before the user is told that no controller takes it up. A controller that is there does
+/// so at once; replicas change places in some 15 s.
 const UNTAKEN: Duration = Duration::from_secs(20);
 
-/// How a change stands.
+/// The state of a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Stand {
-    /// Nobody has taken it up.
+    /// No controller has taken the change up.
     Untaken,
-    /// It goes on, and what the controller says.
+    /// The change goes on, with what the controller says.
     Going(String),
-    /// It is what was ordered.
+    /// The instance is what was ordered.
     Done,
-    /// It is not, and why.
+    /// The instance did not become what was ordered, for this reason.
     Failed(String),
 }
 
-/// How an instance stands as it was changed to be in this generation.
+/// The state of the change that made this generation of an instance.
 fn stand(instance: &Value, generation: i64) -> Stand {
     let status = &instance["status"];
     let is_reached = |count: &Value| count.as_i64().is_some_and(|count| count >= generation);
@@ -57,7 +58,7 @@ fn stand(instance: &Value, generation: i64) -> Stand {
     Stand::Going(words.unwrap_or_else(|| "its objects are being changed".to_owned()))
 }
 
-/// Waits for the end of a change.
+/// A waiter for the end of a change.
 pub(super) struct Waiter<'c> {
     cluster: &'c Cluster,
     uid: Option<String>,
@@ -65,12 +66,12 @@ pub(super) struct Waiter<'c> {
     progress: Progress,
     started: Instant,
     away: Away,
-    /// Nobody took it up for a while, and that was said.
+    /// Whether the user was told that no controller takes the change up.
     hinted: bool,
 }
 
 impl<'c> Waiter<'c> {
-    /// `changed`: as the API server took it.
+    /// A waiter for the change of an instance, given as the API server returned it.
     pub(super) fn new(cluster: &'c Cluster, changed: &DynamicObject) -> Self {
         let what = format!("change of {}", cluster.subject());
         cluster.ongoing.set(what.clone(), cluster.command("history"));
@@ -85,10 +86,10 @@ impl<'c> Waiter<'c> {
         }
     }
 
-    /// The instance, as it is when it is what was ordered.
+    /// Waits until the instance is what was ordered, and returns it.
     ///
     /// # Errors
-    /// If it comes to something else: with the controller's words.
+    /// If the change fails: with the controller's words.
     pub(super) async fn wait(mut self) -> Result<DynamicObject, Failure> {
         loop {
             match self.cluster.instance().await {
@@ -111,7 +112,7 @@ impl<'c> Waiter<'c> {
         }
     }
 
-    /// Whether it is what was ordered.
+    /// Looks at the instance; returns whether it is what was ordered.
     fn look(&mut self, instance: &DynamicObject) -> Result<bool, Failure> {
         if instance.metadata.uid != self.uid || instance.metadata.deletion_timestamp.is_some() {
             return Err(self.deleted());
@@ -160,7 +161,7 @@ impl<'c> Waiter<'c> {
     }
 }
 
-/// Prints what an instance is now.
+/// Prints the state of an instance now.
 pub(super) fn print(cluster: &Cluster, instance: &DynamicObject) -> Result<(), Failure> {
     let look = format!("what has become of it: {}", cluster.command("history"));
     // Given again, the command would change it again.

@@ -1,4 +1,4 @@
-//! Rights that the walk has no occasion for.
+//! The rights that the walk does not use.
 
 use super::Elsewhere;
 
