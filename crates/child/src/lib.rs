@@ -1,7 +1,8 @@
 //! Running a `/bin/broker` as a child process: the code that the supervisor on a machine and the agent in a pod share.
 //!
-//! [`keys`] makes its configuration into variables; [`group`] waits for it and ends what is left of it.
+//! [`exchange`] has the files of the contract; [`keys`] makes its configuration into variables; [`group`] waits for it and ends what is left of it.
 
+pub mod exchange;
 pub mod files;
 pub mod group;
 pub mod keys;

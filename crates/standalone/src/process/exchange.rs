@@ -3,9 +3,11 @@
 //! log is not redacted yet.
 
 use std::io;
+use std::ops::Deref;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use child::exchange::ExchangeDirectory;
 use data_encoding::HEXLOWER;
 use osb::Work;
 use ring::digest::{SHA256, digest};
@@ -24,21 +26,27 @@ pub(super) struct Files<'o> {
 
 /// The exchange directory of one run.
 #[derive(Debug, Clone)]
-pub(super) struct Exchange {
-    path: PathBuf,
+pub(super) struct Exchange(ExchangeDirectory);
+
+impl Deref for Exchange {
+    type Target = ExchangeDirectory;
+
+    fn deref(&self) -> &ExchangeDirectory {
+        &self.0
+    }
 }
 
 impl Exchange {
     pub(super) fn at(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into() }
+        Self(ExchangeDirectory::at(path))
     }
 
     /// Makes the directory anew, with the files that the broker is given, and the secrets that its log must not show.
     pub(super) fn create(&self, files: &Files<'_>) -> io::Result<()> {
-        durable::remove_all(&self.path)?;
+        durable::remove_all(self.path())?;
         again_if_gone(|| {
-            own(self.path.parent().unwrap_or(&self.path))?;
-            durable::create_dir(&self.path)
+            own(self.path().parent().unwrap_or(self.path()))?;
+            durable::create_dir(self.path())
         })?;
         durable::create_dir(&self.work())?;
         if let Some(request) = files.request {
@@ -51,37 +59,17 @@ impl Exchange {
     }
 
     pub(super) fn remove(&self) -> io::Result<()> {
-        durable::remove_all(&self.path)
-    }
-
-    pub(super) fn path(&self) -> &Path {
-        &self.path
+        durable::remove_all(self.path())
     }
 
     /// The broker's working directory.
     pub(super) fn work(&self) -> PathBuf {
-        self.path.join("work")
-    }
-
-    pub(super) fn request(&self) -> PathBuf {
-        self.path.join("request.json")
-    }
-
-    pub(super) fn progress(&self) -> PathBuf {
-        self.path.join("progress")
-    }
-
-    pub(super) fn state(&self) -> PathBuf {
-        self.path.join("state.json")
+        self.path().join("work")
     }
 
     /// The file with the binding that the run removes, so that it can be redacted.
     pub(super) fn removes(&self) -> PathBuf {
-        self.path.join("removes.json")
-    }
-
-    pub(super) fn state_out(&self) -> PathBuf {
-        self.path.join("state.out")
+        self.path().join("removes.json")
     }
 }
 

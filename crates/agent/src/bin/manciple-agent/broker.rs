@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use agent::{Order, is_variable_taken};
+use child::exchange::ExchangeDirectory;
 use child::keys::{self, KeyFiles};
-use engine::contract::{self, Paths};
+use engine::contract;
 use engine::ports::RunFailure;
 use engine::record::Reason;
 use osb::jobs::contract::{CATALOG, Capability};
@@ -21,40 +22,19 @@ use serde::Serialize;
 use crate::given::Given;
 use crate::run::not_started;
 
-/// The files of the contract, while a broker runs.
-pub(crate) struct Exchange(PathBuf);
-
-impl Exchange {
-    /// Makes the directory, and fails if it is there already: a container that is started again must not
-    /// start a second broker.
-    pub(crate) fn create(path: PathBuf) -> Result<Self, RunFailure> {
-        match fs::DirBuilder::new().mode(0o700).create(&path) {
-            Ok(()) => Ok(Self(path)),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(RunFailure::new(
-                Reason::Lost,
-                Failure::failed(
-                    "the container was started a second time, and how the first ended is not known; \
-                     the broker was not started again",
-                ),
-            )),
-            Err(error) => Err(not_started(format!("{} cannot be made: {error}", path.display()))),
-        }
-    }
-
-    pub(crate) fn progress(&self) -> PathBuf {
-        self.0.join("progress")
-    }
-
-    pub(crate) fn state_out(&self) -> PathBuf {
-        self.0.join("state.out")
-    }
-
-    fn request(&self) -> PathBuf {
-        self.0.join("request.json")
-    }
-
-    fn state(&self) -> PathBuf {
-        self.0.join("state.json")
+/// Makes the exchange directory, and fails if it is there already: a container that is started again must not start a
+/// second broker.
+pub(crate) fn make_exchange(path: PathBuf) -> Result<ExchangeDirectory, RunFailure> {
+    match fs::DirBuilder::new().mode(0o700).create(&path) {
+        Ok(()) => Ok(ExchangeDirectory::at(path)),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(RunFailure::new(
+            Reason::Lost,
+            Failure::failed(
+                "the container was started a second time, and how the first ended is not known; \
+                 the broker was not started again",
+            ),
+        )),
+        Err(error) => Err(not_started(format!("{} cannot be made: {error}", path.display()))),
     }
 }
 
@@ -90,7 +70,7 @@ pub(crate) fn start(
     order: &Order,
     given: Given,
     configuration: &Configuration,
-    exchange: &Exchange,
+    exchange: &ExchangeDirectory,
     deadline: u64,
 ) -> Result<Child, RunFailure> {
     let arguments = match &given.work {
@@ -126,17 +106,11 @@ pub(crate) fn start(
 fn files(
     order: &Order,
     given: Given,
-    exchange: &Exchange,
+    exchange: &ExchangeDirectory,
     deadline: u64,
 ) -> io::Result<Vec<(&'static str, OsString)>> {
-    let paths = Paths {
-        request: given.work.as_ref().map(|_| exchange.request()),
-        progress: exchange.progress(),
-        state: exchange.state(),
-        state_out: exchange.state_out(),
-        config_dir: order.config_dir.clone(),
-        secret_dir: order.secret_dir.clone(),
-    };
+    let (config_dir, secret_dir) = (order.config_dir.clone(), order.secret_dir.clone());
+    let paths = exchange.paths(given.work.is_some(), config_dir, secret_dir);
     if let Some(work) = given.work.filter(|_| order.can(Capability::RequestFile)) {
         write(&exchange.request(), &Work { deadline: Some(deadline), ..work })?;
     }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use agent::{Answer, EXCHANGE_DIRECTORY, GIVEN_DIRECTORY, ORDER_VARIABLE, Order, Report};
+use child::exchange::ExchangeDirectory;
 use child::{seconds_since_1970, text};
 use engine::contract::{self, Ended, Exit};
 use engine::ports::RunFailure;
@@ -17,7 +18,7 @@ use osb::jobs::contract::{Capability, MAX_STATE_BYTES};
 use osb::{Action, Failure};
 use rustix::process::{getpid, set_child_subreaper};
 
-use crate::broker::{self, Configuration, Exchange};
+use crate::broker::{self, Configuration};
 use crate::given::Given;
 use crate::log::Log;
 use crate::progress::Progress;
@@ -63,7 +64,7 @@ fn directory() -> Result<PathBuf, String> {
 
 fn ran(order: &Order, directory: &Path, signals: &mut Signals) -> Result<Report, RunFailure> {
     let exchange = order.exchange.clone().unwrap_or_else(|| directory.join(EXCHANGE_DIRECTORY));
-    let exchange = Exchange::create(exchange)?;
+    let exchange = broker::make_exchange(exchange)?;
     let given = Given::take(order, &directory.join(GIVEN_DIRECTORY))?;
     let configuration = Configuration::read(order)?;
     let mut secrets = given.secrets();
@@ -106,7 +107,7 @@ fn live(order: &Order, secrets: &Secrets) -> Option<Redactor> {
 
 fn interpret(
     order: &Order,
-    exchange: &Exchange,
+    exchange: &ExchangeDirectory,
     watched: Watched,
     mut secrets: Secrets,
 ) -> (Answer, String) {

@@ -1,6 +1,6 @@
 //! Starts the broker with the files, arguments and variables that it is given.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -72,12 +72,6 @@ fn key_files(what: &str, directory: Option<&OsStr>) -> Result<KeyFiles, Refusal>
 }
 
 fn paths(order: &Order, exchange: &Exchange) -> Paths {
-    Paths {
-        request: order.request.as_ref().map(|_| exchange.request()),
-        progress: exchange.progress(),
-        state: exchange.state(),
-        state_out: exchange.state_out(),
-        config_dir: order.config_dir.as_ref().map(PathBuf::from),
-        secret_dir: order.secret_dir.as_ref().map(PathBuf::from),
-    }
+    let of = |directory: &Option<OsString>| directory.as_ref().map(PathBuf::from);
+    exchange.paths(order.request.is_some(), of(&order.config_dir), of(&order.secret_dir))
 }
