@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::batch::v1::Job;
 use kube::api::{Patch, PatchParams};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::calls::{CallError, call};
 use crate::quarks::Controller;
@@ -28,7 +28,7 @@ impl Controller {
             let mut at = due;
             if due <= now {
                 at = now.saturating_add(AGAIN);
-                if let Err(error) = self.remind_of(key, &job, now).await {
+                if let Err(error) = self.remind_of(&job, now).await {
                     let (namespace, name) = (&*key.namespace, &*job.name);
                     tracing::warn!(namespace, name, %error, "Kubernetes could not be asked to look at a Job that it seems to have forgotten");
                 }
@@ -39,17 +39,21 @@ impl Controller {
         Some(Duration::from_secs(wait.max(1)))
     }
 
-    async fn remind_of(&self, key: &Key, job: &SeenJob, now: i64) -> Result<(), CallError> {
+    async fn remind_of(&self, job: &SeenJob, now: i64) -> Result<(), CallError> {
         let patch = json!({"metadata": {
             "uid": &*job.uid, "annotations": {REMINDED: now.to_string()},
         }});
-        let jobs = self.api::<Text<Job>>(&key.namespace);
+        self.patch_job(job, patch).await
+    }
+
+    /// Patches a Job, and learns from the answer. If the Job has changed, or is gone, nothing is done: a watch tells of it.
+    pub(super) async fn patch_job(&self, job: &SeenJob, patch: Value) -> Result<(), CallError> {
+        let jobs = self.api::<Text<Job>>(&job.namespace);
         match call(jobs.patch(&job.name, &PatchParams::default(), &Patch::Merge(patch))).await {
             Ok(job) => {
                 job.gist().iter().for_each(|job| self.table().learn_answer(job));
                 Ok(())
             }
-            // It has changed, so a watch tells of it.
             Err(CallError::NotFound | CallError::Conflict) => Ok(()),
             Err(error) => Err(error),
         }

@@ -1,15 +1,12 @@
 //! Looks after runs that go on: what their pods mount is there, sidecars end, and pods that linger are replaced.
 
-use k8s_openapi::api::batch::v1::Job;
-use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
-use crate::calls::{CallError, call};
+use crate::calls::CallError;
 use crate::quarks::Controller;
 use crate::quarks::api::key::Key;
 use crate::quarks::api::resource::Resource;
 use crate::quarks::state::job::SeenJob;
-use crate::text::Text;
 
 impl Controller {
     /// Looks after the runs of a QuarksJob that go on: makes the agent's ConfigMap, tells sidecars to end, and has pods
@@ -46,13 +43,7 @@ impl Controller {
                 "metadata": {"uid": &*job.uid, "resourceVersion": job.version.to_string()},
                 "spec": {"parallelism": parallelism},
             });
-            let jobs = self.api::<Text<Job>>(&key.namespace);
-            match call(jobs.patch(&job.name, &PatchParams::default(), &Patch::Merge(patch))).await {
-                Ok(job) => job.gist().iter().for_each(|job| self.table().learn_answer(job)),
-                // It has changed, so a watch tells of it.
-                Err(CallError::NotFound | CallError::Conflict) => {}
-                Err(error) => return Err(error),
-            }
+            self.patch_job(&job, patch).await?;
         }
         Ok(())
     }
