@@ -20,9 +20,6 @@ use crate::message::{MAX_LOGGED_BYTES, MAX_MESSAGE_BYTES};
 use crate::order;
 use crate::seal::{OVERHEAD, Purpose, Sealed};
 
-/// The variable with the [`Gathering`], of the container whose agent gathers.
-pub const GATHERING_VARIABLE: &str = "MANCIPLE_GATHERING";
-
 /// The order to an agent that gathers files. Nothing confidential: it stands in the pod's specification.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Gathering {
@@ -96,7 +93,7 @@ impl Gathering {
         }
     }
 
-    /// The value of [`GATHERING_VARIABLE`]. No `$` is in it, which Kubernetes would take for a reference to
+    /// The value of [`GATHERING_VARIABLE`](order::GATHERING_VARIABLE). No `$` is in it, which Kubernetes would take for a reference to
     /// another variable.
     ///
     /// # Errors

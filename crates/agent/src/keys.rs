@@ -5,13 +5,16 @@
 use std::fmt;
 
 use data_encoding::{BASE64, HEXLOWER};
+use hpke::kem::X25519HkdfSha256;
 use hpke::{Deserializable, Kem as _, Serializable};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
 use crate::Error;
-use crate::seal::Kem;
+
+/// How keys are agreed on: DHKEM(X25519, HKDF-SHA256) of RFC 9180.
+pub(crate) type Kem = X25519HkdfSha256;
 
 const KEY_BYTES: usize = 32;
 /// How many bytes of the hash are a key's id.

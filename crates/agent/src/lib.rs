@@ -27,7 +27,7 @@ mod report;
 mod seal;
 
 pub use error::Error;
-pub use gathering::{Content, GATHERING_VARIABLE, Gathered, Gathering, Outputs};
+pub use gathering::{Content, Gathered, Gathering, Outputs};
 pub use keys::{KeyPair, KeySet, PublicKey};
 pub use line::{Line, escape};
 pub use message::{
@@ -35,8 +35,8 @@ pub use message::{
     POD_MESSAGES_BYTES, SHARED_MESSAGE_BYTES,
 };
 pub use order::{
-    AGENT_FILE, EXCHANGE_DIRECTORY, GIVEN_DIRECTORY, GIVEN_VARIABLE, Given, GivenFile,
-    ORDER_VARIABLE, OUR_VARIABLES, Order, TARGET_VARIABLE, is_variable_taken,
+    AGENT_FILE, EXCHANGE_DIRECTORY, GATHERING_VARIABLE, GIVEN_DIRECTORY, GIVEN_VARIABLE, Given,
+    GivenFile, ORDER_VARIABLE, OUR_VARIABLES, Order, TARGET_VARIABLE, is_variable_taken,
 };
 pub use report::{Answer, Report};
 pub use seal::{Purpose, Sealed};

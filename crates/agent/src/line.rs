@@ -13,7 +13,7 @@ use std::fmt;
 use data_encoding::BASE64;
 
 use crate::Error;
-use crate::message;
+use crate::keys::is_id;
 use crate::seal::Sealed;
 
 /// How many bytes of a report go into a line: container runtimes break lines at 16 KiB.
@@ -48,7 +48,7 @@ impl Line {
         let words: Vec<&str> = rest.splitn(5, ' ').collect();
         Some(match *words.as_slice() {
             ["report", digest, index, text] => Self::report(digest, index, text),
-            ["progress", key, text] => message::sealed(key, text).map(Self::Progress),
+            ["progress", key, text] => sealed(key, text).map(Self::Progress),
             _ => Err(Error::Malformed("a line of the log is of another version, or cut")),
         })
     }
@@ -81,4 +81,14 @@ pub fn escape(line: &str) -> Cow<'_, str> {
         true => Cow::Owned(format!(" {line}")),
         false => Cow::Borrowed(line),
     }
+}
+
+/// Reads a key's id and the text sealed to it, from a message or a line.
+pub(crate) fn sealed(key: &str, text: &str) -> Result<Sealed, Error> {
+    if !is_id(key) {
+        return Err(Error::Malformed("no key has such an id"));
+    }
+    let bytes = BASE64.decode(text.as_bytes());
+    let bytes = bytes.map_err(|_| Error::Malformed("what is sealed is not base64, or cut"))?;
+    Ok(Sealed { key: key.to_owned(), bytes })
 }

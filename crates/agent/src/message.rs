@@ -12,7 +12,7 @@ use data_encoding::{BASE64, HEXLOWER};
 use sha2::{Digest, Sha256};
 
 use crate::keys::{KeySet, is_id};
-use crate::line::{CHUNK, Line};
+use crate::line::{CHUNK, Line, sealed};
 use crate::seal::Sealed;
 use crate::{Error, Gathered, Report};
 
@@ -127,16 +127,6 @@ const fn sealed_within(limit: usize) -> usize {
 /// Makes a text one line, without anything that a terminal would obey.
 fn printable(why: &str) -> String {
     why.replace(char::is_control, " ").trim().to_owned()
-}
-
-/// Reads a key's id and the text sealed to it, from a message or a line.
-pub(crate) fn sealed(key: &str, text: &str) -> Result<Sealed, Error> {
-    if !is_id(key) {
-        return Err(Error::Malformed("no key has such an id"));
-    }
-    let bytes = BASE64.decode(text.as_bytes());
-    let bytes = bytes.map_err(|_| Error::Malformed("what is sealed is not base64, or cut"))?;
-    Ok(Sealed { key: key.to_owned(), bytes })
 }
 
 /// The place of a report in a log, by its digest: lines that somebody else put there have another.

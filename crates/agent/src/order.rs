@@ -10,12 +10,13 @@ use osb::{Action, Object};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::gathering::GATHERING_VARIABLE;
 use crate::keys::PublicKey;
 use crate::message::MESSAGE_FILE;
 
 /// The variable that holds the order, of the container that runs the broker.
 pub const ORDER_VARIABLE: &str = "MANCIPLE_ORDER";
+/// The variable with the [`Gathering`], of the container whose agent gathers.
+pub const GATHERING_VARIABLE: &str = "MANCIPLE_GATHERING";
 /// The variable that names the directory of a mounted Secret with [`Given::files`], of the container
 /// that installs the agent.
 pub const GIVEN_VARIABLE: &str = "MANCIPLE_GIVEN";

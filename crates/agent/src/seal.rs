@@ -9,16 +9,13 @@ use std::fmt;
 
 use hpke::aead::ChaCha20Poly1305;
 use hpke::kdf::HkdfSha256;
-use hpke::kem::X25519HkdfSha256;
 use hpke::{Deserializable, HpkeError, OpModeR, OpModeS, Serializable};
 use osb::weight::weigh;
 use serde::de::DeserializeOwned;
 use zeroize::Zeroizing;
 
-use crate::keys::{KeySet, PublicKey};
+use crate::keys::{Kem, KeySet, PublicKey};
 use crate::{Error, Gathered, Report};
-
-pub(crate) type Kem = X25519HkdfSha256;
 
 /// How many bytes sealing adds: the encapsulated key before the text, and the tag after it.
 pub(crate) const OVERHEAD: usize = ENCAPSULATED + 16;

@@ -32,6 +32,7 @@ pub mod failpoint;
 pub mod history;
 pub mod in_process;
 pub mod instantiation;
+mod key;
 pub mod names;
 mod observe;
 mod permits;

@@ -11,7 +11,7 @@ use ring::digest::{Context, SHA256};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::record::Key;
+use crate::key::Key;
 
 /// The name of a run: one attempt of an operation, or one question after external work.
 ///

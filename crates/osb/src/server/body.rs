@@ -9,7 +9,7 @@ use hyper::body::Body as _;
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::exchange::SOON;
+use super::respond::SOON;
 use super::settings::Settings;
 use crate::error::{Error, ErrorKind};
 use crate::fields::{Faults, Fields, Path};

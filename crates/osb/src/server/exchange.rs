@@ -33,7 +33,7 @@ use super::headers;
 use super::observer::Exchange;
 use super::query::Query;
 use super::requests::{self, Judge};
-use super::respond::{self, Refusal, Telling};
+use super::respond::{self, Refusal, SOON, Telling};
 use super::route::{self, Route, Target};
 use super::settings::Settings;
 use crate::backend::{Backend, Call};
@@ -42,9 +42,6 @@ use crate::catalog::{CompiledCatalog, PlanEntry};
 use crate::error::{Error, ErrorKind};
 use crate::fields::Faults;
 use crate::model::{BindingId, DeprovisionRequest, IdError, InstanceId, ServiceId, UnbindRequest};
-
-/// The `Retry-After` of a 503 while there is no catalog, and of a 429.
-pub(super) const SOON: Duration = Duration::from_secs(5);
 
 /// The state of the server that all requests share.
 pub(super) struct Server {

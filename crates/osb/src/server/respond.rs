@@ -14,6 +14,9 @@ use crate::backend::Reply;
 use crate::error::Error;
 use crate::model::{BindingBody, InstanceMetadata, LastOperation, OperationState, ProvisionedBody};
 
+/// The `Retry-After` of a 503 while there is no catalog, and of a 429.
+pub(super) const SOON: Duration = Duration::from_secs(5);
+
 /// A refusal, with the header that belongs to its status.
 #[derive(Debug)]
 pub(super) struct Refusal {
