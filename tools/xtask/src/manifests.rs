@@ -97,22 +97,28 @@ fn rendered() -> anyhow::Result<BTreeMap<String, String>> {
     let schema = serde_json::to_string_pretty(&schema::of(&values()?))?;
     let mut files = BTreeMap::from([(format!("{CHART}/{SCHEMA}"), schema + "\n")]);
     for (template, text) in chart(&json!({}))? {
-        files.insert(format!("{BASE}/{template}"), text);
+        files.insert(format!("{BASE}/{template}"), plain(&text));
     }
     for (overlay, template, member) in FURTHER {
         let mut chart = chart(&json!({member: {"enabled": true}}))?;
         let text = chart.remove(template).with_context(|| format!("{template} is empty"))?;
-        files.insert(format!("deploy/overlays/{overlay}/{template}"), text);
+        files.insert(format!("deploy/overlays/{overlay}/{template}"), plain(&text));
     }
     let (overlay, apart) = TEMPLATES;
     for (template, text) in chart(&of_templates())? {
         match template.as_str() {
             DEFINITIONS => {}
-            USERS => drop(files.insert(format!("{apart}/users.yaml"), text)),
-            _ => drop(files.insert(format!("{overlay}/{template}"), text)),
+            USERS => drop(files.insert(format!("{apart}/users.yaml"), plain(&text))),
+            _ => drop(files.insert(format!("{overlay}/{template}"), plain(&text))),
         }
     }
     Ok(files)
+}
+
+/// The chart quotes the names that Helm gives it, for these may be digits. That of the base is none, and whoever reads
+/// or edits it finds it as people write names.
+fn plain(text: &str) -> String {
+    text.replace(&format!(": \"{RELEASE}\"\n"), &format!(": {RELEASE}\n"))
 }
 
 /// What the chart makes of its values and these over them, in the namespace that the base is for.
@@ -124,7 +130,14 @@ pub(crate) fn chart(over: &Value) -> anyhow::Result<BTreeMap<String, String>> {
 pub(crate) fn chart_in(namespace: &str, over: &Value) -> anyhow::Result<BTreeMap<String, String>> {
     let mut values = values()?;
     merge(&mut values, over);
-    of_values(namespace, term(&values))
+    of_values(Release { name: RELEASE, namespace }, term(&values))
+}
+
+/// What Helm calls an installation.
+#[derive(Clone, Copy)]
+struct Release<'n> {
+    name: &'n str,
+    namespace: &'n str,
 }
 
 fn root() -> PathBuf {
@@ -137,8 +150,8 @@ fn values() -> anyhow::Result<Value> {
 }
 
 /// What the chart makes of these values alone.
-fn of_values(namespace: &str, values: Term) -> anyhow::Result<BTreeMap<String, String>> {
-    let release = term(&json!({"Name": RELEASE, "Namespace": namespace}));
+fn of_values(release: Release<'_>, values: Term) -> anyhow::Result<BTreeMap<String, String>> {
+    let release = term(&json!({"Name": release.name, "Namespace": release.namespace}));
     let given = [("Values".to_owned(), values), ("Release".to_owned(), release)];
     let given = Term::Object(given.into_iter().collect());
     let mut made = BTreeMap::new();

@@ -7,17 +7,27 @@ mod templates;
 
 use super::*;
 
+/// The one that the base is.
+const HOME: Release<'_> = Release { name: RELEASE, namespace: RELEASE };
+
 /// What the chart makes of values: what Helm does, too.
 fn chart(values: &Value) -> anyhow::Result<BTreeMap<String, String>> {
-    let made = super::chart(values);
-    if let Some(helm) = clients::helm(values) {
+    chart_of(HOME, values)
+}
+
+/// The same of another release.
+fn chart_of(release: Release<'_>, over: &Value) -> anyhow::Result<BTreeMap<String, String>> {
+    let mut values = values()?;
+    merge(&mut values, over);
+    let made = of_values(release, term(&values));
+    if let Some(helm) = clients::helm(release, over) {
         match &made {
             Ok(made) => assert_eq!(
                 clients::sorted([&helm.unwrap()]),
                 clients::sorted(made.values()),
-                "{values}"
+                "{over}"
             ),
-            Err(error) => assert!(helm.is_err(), "Helm takes {values}: {error:#}"),
+            Err(error) => assert!(helm.is_err(), "Helm takes {over}: {error:#}"),
         }
     }
     made
@@ -296,6 +306,32 @@ fn no_two_objects_of_a_release_have_one_name() {
     }
 }
 
+/// The numbers in an object.
+fn numbers(object: &Value) -> Vec<i64> {
+    match object {
+        Value::Number(number) => number.as_i64().into_iter().collect(),
+        Value::Array(items) => items.iter().flat_map(numbers).collect(),
+        Value::Object(members) => members.values().flat_map(numbers).collect(),
+        _ => Vec::new(),
+    }
+}
+
+#[test]
+fn a_release_and_a_namespace_of_digits_are_names() {
+    let values = json!({
+        "controller": {"enabled": true, "namespaces": ["a"]}, "brokers": "apart",
+        "jobNamespaces": ["b"], "auth": access(), "antiAffinity": true,
+        "podDisruptionBudget": {"enabled": true}, "serviceMonitor": {"enabled": true},
+        "tls": {"secretName": "certificate"},
+        "templates": {"enabled": true, "webhook": {"certManager": {"enabled": true}}},
+    });
+    let made = chart_of(Release { name: "20240101", namespace: "20240102" }, &values).unwrap();
+    for object in made.values().flat_map(|text| objects(text).unwrap()) {
+        let names = [20_240_101, 20_240_102];
+        assert!(!numbers(&object).iter().any(|it| names.contains(it)), "{object}");
+    }
+}
+
 /// As Helm has values: of what is not there nothing is said, where the chart's own are all there.
 fn as_helm(value: &Value) -> Term {
     match value {
@@ -319,7 +355,7 @@ fn the_agent_asks_for_what_the_values_say_and_those_of_a_chart_before_say_nothin
     let mut before = values().unwrap();
     merge(&mut before, &enabled);
     before["controller"].as_object_mut().unwrap().remove("agentResources").unwrap();
-    assert_eq!(of_values(RELEASE, as_helm(&before)).unwrap(), chart(&enabled).unwrap());
+    assert_eq!(of_values(HOME, as_helm(&before)).unwrap(), chart(&enabled).unwrap());
 }
 
 /// `helm upgrade --reuse-values`: those of the chart that was installed, and of this one none. A list that is not there
@@ -354,7 +390,7 @@ fn values_of_a_chart_before_make_what_they_made() {
     let same = |over: Value| {
         let mut values = before.clone();
         merge(&mut values, &over);
-        assert_eq!(of_values(RELEASE, as_helm(&values)).unwrap(), chart(&over).unwrap(), "{over}");
+        assert_eq!(of_values(HOME, as_helm(&values)).unwrap(), chart(&over).unwrap(), "{over}");
     };
     same(json!({}));
     same(json!({"tls": {"secretName": "certificate"}, "serviceMonitor": {"enabled": true}}));
@@ -364,7 +400,7 @@ fn values_of_a_chart_before_make_what_they_made() {
     {
         let mut values = before.clone();
         values[member] = json!({"enabled": true});
-        let error = format!("{:?}", of_values(RELEASE, as_helm(&values)).unwrap_err());
+        let error = format!("{:?}", of_values(HOME, as_helm(&values)).unwrap_err());
         assert!(error.contains(fault) && error.contains("--reset-then-reuse-values"), "{error}");
     }
 }

@@ -16,9 +16,9 @@ fn output(command: &mut Command, given: &str) -> Result<String, String> {
 }
 
 /// What Helm makes of the chart and values over its own.
-pub(super) fn helm(over: &Value) -> Option<Result<String, String>> {
+pub(super) fn helm(release: Release<'_>, over: &Value) -> Option<Result<String, String>> {
     let chart = root().display().to_string();
-    let of = ["template", RELEASE, &chart, "--namespace", RELEASE, "--values", "-"];
+    let of = ["template", release.name, &chart, "--namespace", release.namespace, "--values", "-"];
     Some(output(Command::new(program("helm")?).args(of), &over.to_string()))
 }
 
@@ -54,7 +54,7 @@ fn helm_refuses_what_the_schema_of_values_does_and_names_it() {
         (json!({"replicas": "two"}), "replicas"),
         (json!({"templates": {"enabled": true, "requesters": "everybody"}}), "requesters"),
     ] {
-        let Some(made) = helm(&values) else { return testkit::skipped("there is no Helm") };
+        let Some(made) = helm(HOME, &values) else { return testkit::skipped("there is no Helm") };
         let error = made.unwrap_err();
         assert!(error.contains(named), "{values}: {error}");
     }
