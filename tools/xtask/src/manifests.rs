@@ -197,6 +197,7 @@ fn render(template: &str, given: &Term) -> anyhow::Result<String> {
     parsed.add_func("int64", int64);
     parsed.add_func("default", default);
     parsed.add_func("dict", |_| Ok(Term::Map(Default::default())));
+    parsed.add_func("list", |_| Ok(Term::Array(Vec::new())));
     parsed.add_func("hasKey", has_key);
     parsed.add_func("ternary", ternary);
     parsed.add_func("required", required);

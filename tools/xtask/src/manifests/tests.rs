@@ -1,5 +1,6 @@
 //! What the chart makes of values.
 
+mod before;
 mod clients;
 mod pods;
 mod schema;
@@ -17,9 +18,12 @@ fn chart(values: &Value) -> anyhow::Result<BTreeMap<String, String>> {
 
 /// The same of another release.
 fn chart_of(release: Release<'_>, over: &Value) -> anyhow::Result<BTreeMap<String, String>> {
-    let mut values = values()?;
-    merge(&mut values, over);
-    let made = of_values(release, term(&values));
+    let given = given(over);
+    let faults = schema::faults(&given);
+    let made = match &faults[..] {
+        [] => of_values(release, as_helm(&given)),
+        faults => Err(anyhow::anyhow!("{faults:?}")),
+    };
     if let Some(helm) = clients::helm(release, over) {
         match &made {
             Ok(made) => assert_eq!(
@@ -31,6 +35,26 @@ fn chart_of(release: Release<'_>, over: &Value) -> anyhow::Result<BTreeMap<Strin
         }
     }
     made
+}
+
+/// What Helm holds to the schema and renders: the chart's own values with these over them, which take away whatever they
+/// say is null.
+fn given(over: &Value) -> Value {
+    fn put(values: &mut Value, over: &Value) {
+        let (Value::Object(values), Value::Object(over)) = (&mut *values, over) else {
+            return values.clone_from(over);
+        };
+        for (name, over) in over {
+            match values.get_mut(name) {
+                Some(_) if over.is_null() => drop(values.remove(name)),
+                Some(value) => put(value, over),
+                None => drop(values.insert(name.clone(), over.clone())),
+            }
+        }
+    }
+    let mut values = values().unwrap();
+    put(&mut values, over);
+    values
 }
 
 fn made(values: &Value) -> BTreeMap<String, Value> {
@@ -343,7 +367,7 @@ fn as_helm(value: &Value) -> Term {
 }
 
 #[test]
-fn the_agent_asks_for_what_the_values_say_and_those_of_a_chart_before_say_nothing() {
+fn the_agent_asks_for_what_the_values_say() {
     const NAME: &str = "MANCIPLE_AGENT_RESOURCES";
     let enabled = json!({"controller": {"enabled": true}});
     assert_eq!(variables(&enabled).get(NAME), None);
@@ -352,57 +376,6 @@ fn the_agent_asks_for_what_the_values_say_and_those_of_a_chart_before_say_nothin
     over["controller"]["agentResources"] = given.clone();
     let said = variables(&over)[NAME].as_str().unwrap().to_owned();
     assert_eq!(serde_json::from_str::<Value>(&said).unwrap(), given);
-    let mut before = values().unwrap();
-    merge(&mut before, &enabled);
-    before["controller"].as_object_mut().unwrap().remove("agentResources").unwrap();
-    assert_eq!(of_values(HOME, as_helm(&before)).unwrap(), chart(&enabled).unwrap());
-}
-
-/// `helm upgrade --reuse-values`: those of the chart that was installed, and of this one none. A list that is not there
-/// is one for Helm, and a fault for the library here.
-#[test]
-fn values_of_a_chart_before_make_what_they_made() {
-    let mut before = values().unwrap();
-    for member in [
-        "templates",
-        "controller",
-        "auth",
-        "runAs",
-        "brokers",
-        "kubernetes",
-        "podLabels",
-        "podAnnotations",
-        "nodeSelector",
-        "tolerations",
-        "priorityClassName",
-        "serviceAccountAnnotations",
-    ] {
-        before.as_object_mut().unwrap().remove(member).unwrap();
-    }
-    for (section, member) in [
-        ("broker", "enabled"),
-        ("tls", "authorityKey"),
-        ("networkPolicy", "extraIngress"),
-        ("networkPolicy", "extraEgress"),
-    ] {
-        before[section].as_object_mut().unwrap().remove(member).unwrap();
-    }
-    let same = |over: Value| {
-        let mut values = before.clone();
-        merge(&mut values, &over);
-        assert_eq!(of_values(HOME, as_helm(&values)).unwrap(), chart(&over).unwrap(), "{over}");
-    };
-    same(json!({}));
-    same(json!({"tls": {"secretName": "certificate"}, "serviceMonitor": {"enabled": true}}));
-
-    for (member, fault) in
-        [("templates", "templates.requesters: "), ("controller", "controller.monitoredID: ")]
-    {
-        let mut values = before.clone();
-        values[member] = json!({"enabled": true});
-        let error = format!("{:?}", of_values(HOME, as_helm(&values)).unwrap_err());
-        assert!(error.contains(fault) && error.contains("--reset-then-reuse-values"), "{error}");
-    }
 }
 
 #[test]
