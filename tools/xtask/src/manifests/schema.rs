@@ -88,9 +88,7 @@ fn at(path: &str, value: &Value, is_needed: bool) -> Value {
     match value {
         // An object in the place of a text is a name whose dots `--set` took for a path.
         Value::Object(_) if TEXTS.contains(&path) => {
-            // A number of a file comes as `1e+06` from seven digits on.
-            let text = json!({"type": ["string", "boolean"]});
-            json!({"type": "object", "additionalProperties": text})
+            json!({"type": "object", "additionalProperties": text()})
         }
         Value::Object(members) if is_ours(path) => {
             let section = SECTIONS.iter().find(|(section, _)| *section == path);
@@ -118,9 +116,9 @@ fn at(path: &str, value: &Value, is_needed: bool) -> Value {
     }
 }
 
-/// `--set name=1` is a number to Helm, and a name to us.
+/// No number: of a file it comes as `2.0240101e+07` from seven digits on, and would be that in a name.
 fn text() -> Value {
-    json!({"type": ["string", "number", "boolean"]})
+    json!({"type": ["string", "boolean"]})
 }
 
 fn is_ours(path: &str) -> bool {

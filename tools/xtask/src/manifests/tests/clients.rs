@@ -52,6 +52,10 @@ fn helm_refuses_what_the_schema_of_values_does_and_names_it() {
         (json!({"brokr": {}}), "brokr"),
         (json!({"broker": {"imagee": "b:1"}}), "imagee"),
         (json!({"replicas": "two"}), "replicas"),
+        (
+            json!({"broker": {"name": 20240101}}),
+            "'/broker/name': got number, want boolean or string",
+        ),
         (json!({"replicas": null}), "missing property 'replicas'"),
         (
             json!({"networkPolicy": {"enabled": null}}),

@@ -19,7 +19,7 @@ fn what_the_chart_has_and_what_is_given_for_it_is_let_in() {
     let mut all = json!({});
     for over in [
         json!({}),
-        json!({"broker": {"configMap": 1, "settings": "grace: 5s"}}),
+        json!({"broker": {"configMap": true, "settings": "grace: 5s"}}),
         json!({"brokers": "apart", "jobNamespaces": ["a"], "kubernetes": "keep_failed: 2h"}),
         json!({"auth": {"secrets": [{"name": "a", "role": "operator"}]}}),
         json!({"controller": {"env": [{"name": "LOG_LEVEL", "value": "debug"}], "monitored": "all"}}),
@@ -63,6 +63,9 @@ fn what_the_chart_would_pass_over_is_refused_by_its_name() {
         (json!({"networkPolicy": {"extraIngress": {"ports": []}}}), "/networkPolicy/extraIngress"),
         (json!({"podLabels": {"example": {"org/tier": "1"}}}), "/podLabels/example"),
         (json!({"podLabels": {"tier": 1000000}}), "/podLabels/tier"),
+        (json!({"broker": {"name": 20240101}}), "/broker/name"),
+        (json!({"controller": {"monitoredID": 1}}), "/controller/monitoredID"),
+        (json!({"credentials": {"secretName": 20240101}}), "/credentials/secretName"),
         (json!({"tolerations": {"operator": "Exists"}}), "/tolerations"),
         (json!({"broker": {"image": {"repository": "b"}}}), "/broker/image"),
         (json!({"kubernetes": {"keep_failed": "2h"}}), "/kubernetes"),
