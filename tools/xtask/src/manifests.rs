@@ -199,6 +199,7 @@ fn render(template: &str, given: &Term) -> anyhow::Result<String> {
     parsed.add_func("dict", |_| Ok(Term::Map(Default::default())));
     parsed.add_func("list", |_| Ok(Term::Array(Vec::new())));
     parsed.add_func("hasKey", has_key);
+    parsed.add_func("kindIs", kind_is);
     parsed.add_func("ternary", ternary);
     parsed.add_func("required", required);
     parsed.parse(template).map_err(|error| anyhow::anyhow!("{error}"))?;
@@ -274,6 +275,20 @@ fn has_key(arguments: &[Term]) -> Result<Term, FuncError> {
         return Err(FuncError::Generic("hasKey: a map and a text are needed".into()));
     };
     Ok(Term::from(members.contains_key(name)))
+}
+
+/// As `kindIs` of Helm, of the kinds that values have.
+fn kind_is(arguments: &[Term]) -> Result<Term, FuncError> {
+    let [kind, term] = arguments else { return Err(FuncError::ExactlyXArgs("kindIs".into(), 2)) };
+    let is = match json(term) {
+        Value::Null => "invalid",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "float64",
+        Value::String(_) => "string",
+        Value::Array(_) => "slice",
+        Value::Object(_) => "map",
+    };
+    Ok(Term::from(json(kind) == is))
 }
 
 /// As `ternary` of Helm: the condition is the last.

@@ -109,7 +109,7 @@ fn at(path: &str, value: &Value, is_needed: bool) -> Value {
             schema
         }
         Value::Object(_) => json!({"type": "object"}),
-        Value::Array(_) => json!({"type": "array"}),
+        Value::Array(_) => json!({"type": "array", "items": item(path)}),
         Value::Bool(_) => json!({"type": "boolean"}),
         Value::Number(_) => json!({"type": "integer"}),
         Value::String(_) | Value::Null => text(),
@@ -119,6 +119,38 @@ fn at(path: &str, value: &Value, is_needed: bool) -> Value {
 /// No number: of a file it comes as `2.0240101e+07` from seven digits on, and would be that in a name.
 fn text() -> Value {
     json!({"type": ["string", "boolean"]})
+}
+
+/// What is in a list.
+fn item(path: &str) -> Option<Value> {
+    let name = json!({"type": "string", "minLength": 1});
+    let named = |further: Value| {
+        let mut item = json!({
+            "type": "object", "required": ["name"], "properties": {"name": name},
+            "additionalProperties": false,
+        });
+        for (member, kind) in further.as_object().into_iter().flatten() {
+            item["properties"][member] = kind.clone();
+        }
+        item
+    };
+    match path {
+        "jobNamespaces"
+        | "controller.namespaces"
+        | "templates.namespaces"
+        | "templates.instanceNamespaces"
+        | "templates.webhook.apiServers" => Some(name),
+        // As in a pod, too: so most charts have it.
+        "imagePullSecrets" => Some(json!({"anyOf": [name, named(json!({}))]})),
+        "auth.secrets" => Some(named(json!({"role": {"enum": ["platform", "operator"]}}))),
+        "controller.env" => {
+            Some(named(json!({"value": {"type": "string"}, "valueFrom": {"type": "object"}})))
+        }
+        "tolerations" | "networkPolicy.extraIngress" | "networkPolicy.extraEgress" => {
+            Some(json!({"type": "object"}))
+        }
+        _ => None,
+    }
 }
 
 fn is_ours(path: &str) -> bool {

@@ -41,6 +41,17 @@ fn the_pods_of_both_deployments_are_as_whoever_installs_them_says() {
 }
 
 #[test]
+fn secrets_of_registries_are_named_or_given_as_in_a_pod() {
+    let values = json!({
+        "controller": {"enabled": true}, "imagePullSecrets": ["registry", {"name": "other"}],
+    });
+    for deployment in of_kind(&values, "Deployment") {
+        let given = &deployment["spec"]["template"]["spec"]["imagePullSecrets"];
+        assert_eq!(*given, json!([{"name": "registry"}, {"name": "other"}]));
+    }
+}
+
+#[test]
 fn labels_that_select_the_pods_are_refused_and_named() {
     for name in ["app.kubernetes.io/name", "app.kubernetes.io/instance"] {
         for values in [

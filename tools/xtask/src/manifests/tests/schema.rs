@@ -27,6 +27,7 @@ fn what_the_chart_has_and_what_is_given_for_it_is_let_in() {
         json!({"podLabels": {"example.org/tier": "1"}, "nodeSelector": {"example.org/ssd": true}}),
         json!({"networkPolicy": {"extraEgress": [{"ports": [{"port": 16443}]}]}}),
         json!({"tolerations": [{"operator": "Exists"}], "podAnnotations": null}),
+        json!({"imagePullSecrets": ["registry", {"name": "other"}]}),
         json!({"templates": {"webhook": {"certManager": {"issuer": {"kind": "ClusterIssuer"}}}}}),
         json!({"global": {"registry": "of a chart that this one is part of"}, "enabled": true}),
         json!({"global": null, "enabled": null}),
@@ -70,9 +71,40 @@ fn what_the_chart_would_pass_over_is_refused_by_its_name() {
         (json!({"broker": {"image": {"repository": "b"}}}), "/broker/image"),
         (json!({"kubernetes": {"keep_failed": "2h"}}), "/kubernetes"),
         (json!({"templates": {"namespaces": "templates"}}), "/templates/namespaces"),
+        (json!({"jobNamespaces": [""]}), "/jobNamespaces/0"),
+        (json!({"jobNamespaces": ["jobs", 20240101]}), "/jobNamespaces/1"),
+        (json!({"controller": {"namespaces": [{"name": "a"}]}}), "/controller/namespaces/0"),
+        (json!({"templates": {"instanceNamespaces": [""]}}), "/templates/instanceNamespaces/0"),
+        (json!({"templates": {"webhook": {"apiServers": [1]}}}), "/templates/webhook/apiServers/0"),
+        (json!({"imagePullSecrets": [{"nam": "registry"}]}), "/imagePullSecrets/0"),
+        (json!({"imagePullSecrets": [{"name": ""}]}), "/imagePullSecrets/0"),
+        (json!({"auth": {"secrets": ["cf"]}}), "/auth/secrets/0"),
+        (json!({"auth": {"secrets": [{"name": "", "role": "platform"}]}}), "/auth/secrets/0/name"),
+        (json!({"auth": {"secrets": [{"role": "platform"}]}}), "/auth/secrets/0: \"name\""),
+        (json!({"auth": {"secrets": [{"name": "a", "role": "admin"}]}}), "/auth/secrets/0/role"),
+        (json!({"controller": {"env": ["LOG_LEVEL=debug"]}}), "/controller/env/0"),
+        (
+            json!({"controller": {"env": [{"name": "MAX_WORKERS", "value": 5}]}}),
+            "/controller/env/0/value",
+        ),
+        (json!({"tolerations": ["gpu"]}), "/tolerations/0"),
+        (json!({"networkPolicy": {"extraEgress": [16443]}}), "/networkPolicy/extraEgress/0"),
     ] {
         let faults = faults(&given(&values));
         assert!(faults.len() == 1 && faults[0].contains(name), "{values}: {faults:?}");
+    }
+}
+
+#[test]
+fn of_every_list_is_said_what_is_in_it() {
+    let mut all = values().unwrap();
+    for place in places_of("", &values().unwrap()) {
+        let value = at(&mut all, &place);
+        if value.is_array() {
+            *value = json!([null]);
+            let faults = faults(&all);
+            assert!(faults.iter().any(|it| it.starts_with(&format!("{place}/0"))), "{faults:?}");
+        }
     }
 }
 
