@@ -100,8 +100,9 @@ fn at(path: &str, value: &Value, is_needed: bool) -> Value {
             let mut schema = json!({
                 "type": "object", "properties": properties, "additionalProperties": false,
             });
-            if is_needed {
-                schema["required"] = needed(path, members);
+            let needed = needed(path, members);
+            if is_needed && !needed.is_empty() {
+                schema["required"] = json!(needed);
             }
             if let Some((_, known_by)) = section {
                 schema["dependencies"] = json!({*known_by: all_of(path, members)});
@@ -111,7 +112,8 @@ fn at(path: &str, value: &Value, is_needed: bool) -> Value {
         Value::Object(_) => json!({"type": "object"}),
         Value::Array(_) => json!({"type": "array", "items": item(path)}),
         Value::Bool(_) => json!({"type": "boolean"}),
-        Value::Number(_) => json!({"type": "integer"}),
+        // How many, and who: numbers of 32 bits to Kubernetes, and none is below 0.
+        Value::Number(_) => json!({"type": "integer", "minimum": 0, "maximum": i32::MAX}),
         Value::String(_) | Value::Null => text(),
     }
 }
@@ -162,12 +164,12 @@ fn join(path: &str, name: &str) -> String {
 }
 
 /// The names of what has to be in an object.
-fn needed(path: &str, members: &Map<String, Value>) -> Value {
+fn needed(path: &str, members: &Map<String, Value>) -> Vec<String> {
     let is_newer = |name: &str| {
         let place = join(path, name);
         NEWER.contains(&&*place) || SECTIONS.iter().any(|(section, _)| *section == place)
     };
-    members.keys().filter(|name| !is_newer(name)).map(|name| json!(name)).collect()
+    members.keys().filter(|name| !is_newer(name)).cloned().collect()
 }
 
 /// The same of an object and all that is in it.
