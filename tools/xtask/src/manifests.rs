@@ -196,7 +196,9 @@ fn render(template: &str, given: &Term) -> anyhow::Result<String> {
     parsed.add_func("indent", indent);
     parsed.add_func("int64", int64);
     parsed.add_func("default", default);
-    parsed.add_func("dict", |_| Ok(Term::Map(Default::default())));
+    parsed.add_func("dict", dict);
+    parsed.add_func("contains", contains);
+    parsed.add_func("join", join);
     parsed.add_func("list", |_| Ok(Term::Array(Vec::new())));
     parsed.add_func("hasKey", has_key);
     parsed.add_func("kindIs", kind_is);
@@ -257,6 +259,33 @@ fn indent(arguments: &[Term]) -> Result<Term, FuncError> {
 fn default(arguments: &[Term]) -> Result<Term, FuncError> {
     let [or, given] = arguments else { return Err(FuncError::ExactlyXArgs("default".into(), 2)) };
     Ok(if is_empty(given) { or.clone() } else { given.clone() })
+}
+
+/// As `dict` of Helm.
+fn dict(arguments: &[Term]) -> Result<Term, FuncError> {
+    let (pairs, rest) = arguments.as_chunks::<2>();
+    if !rest.is_empty() {
+        return Err(FuncError::Generic("dict: each name needs a value".into()));
+    }
+    let named = |[name, value]: &[Term; 2]| (name.to_string(), value.clone());
+    Ok(Term::Map(pairs.iter().map(named).collect()))
+}
+
+/// As `contains` of Helm: what is looked for comes first.
+fn contains(arguments: &[Term]) -> Result<Term, FuncError> {
+    let [Term::String(part), Term::String(text)] = arguments else {
+        return Err(FuncError::Generic("contains: two texts are needed".into()));
+    };
+    Ok(Term::from(text.contains(part.as_str())))
+}
+
+/// As `join` of Helm.
+fn join(arguments: &[Term]) -> Result<Term, FuncError> {
+    let [Term::String(between), Term::Array(items)] = arguments else {
+        return Err(FuncError::Generic("join: a text and a list are needed".into()));
+    };
+    let items: Vec<String> = items.iter().map(Term::to_string).collect();
+    Ok(Term::from(items.join(between)))
 }
 
 /// As `required` of Helm.

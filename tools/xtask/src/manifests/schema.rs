@@ -21,10 +21,11 @@ const TEXTS: [&str; 4] =
     ["podLabels", "podAnnotations", "nodeSelector", "serviceAccountAnnotations"];
 
 /// Where one of a few words is said.
-const WORDS: [(&str, &[&str]); 7] = [
+const WORDS: [(&str, &[&str]); 8] = [
     ("podDisruptionBudget.unhealthyPodEvictionPolicy", &["", "AlwaysAllow", "IfHealthyBudget"]),
     ("brokers", &["", "together", "apart"]),
     ("controller.monitored", &["labelled", "marked", "all"]),
+    ("controller.logFormat", &["json", "text"]),
     ("templates.ids", &["uid", "name"]),
     ("templates.statusCodes", &["specification", "original"]),
     ("templates.requesters", &["verified", "trusted"]),
@@ -33,7 +34,7 @@ const WORDS: [(&str, &[&str]); 7] = [
 
 /// Newer than the first chart, or than the section that they are in. The templates say of each what it means that it is
 /// not there: what its default is, or what the charts before it did.
-pub(super) const NEWER: [&str; 21] = [
+pub(super) const NEWER: [&str; 22] = [
     "auth",
     "auth.kubernetes",
     "auth.secrets",
@@ -41,6 +42,7 @@ pub(super) const NEWER: [&str; 21] = [
     "broker.settings",
     "brokers",
     "controller.agentResources",
+    "controller.logFormat",
     "jobNamespaces",
     "kubernetes",
     "log",

@@ -186,8 +186,13 @@ fn variables(values: &Value) -> BTreeMap<String, Value> {
     let found = deployments.iter().find(|it| it["metadata"]["name"] == controller).unwrap();
     let container = &found["spec"]["template"]["spec"]["containers"][0];
     let variables = container["env"].as_array().unwrap().iter();
-    let named = |it: &Value| (it["name"].as_str().unwrap().to_owned(), it["value"].clone());
-    variables.map(named).collect()
+    let mut given = BTreeMap::new();
+    for it in variables {
+        let name = it["name"].as_str().unwrap();
+        let before = given.insert(name.to_owned(), it["value"].clone());
+        assert_eq!(before, None, "{name} is there twice, which server-side apply refuses");
+    }
+    given
 }
 
 /// What the chart makes of values, of a kind.
@@ -294,6 +299,41 @@ fn the_controllers_settings_are_variables() {
     assert_eq!(given["MONITORED_ID"], "1");
     assert_eq!(given["MANCIPLE_MONITORED"], "marked");
     assert_eq!(given["MANCIPLE_SETTLE"], "5s");
+}
+
+/// Whatever the chart says of the controller's variables.
+#[test]
+fn whoever_gives_a_variable_of_the_charts_own_takes_its_place() {
+    let all = |env: &Value| {
+        json!({
+            "controller": {"enabled": true, "env": env,
+                "agentResources": {"limits": {"memory": "64Mi"}}},
+            "templates": {
+                "enabled": true, "instanceNamespaces": ["a"], "allowChanges": true,
+                "translate": {"enabled": true, "routeDomain": "a.example", "ingressClass": "a"},
+            },
+        })
+    };
+    let own = variables(&all(&json!([])));
+    assert_eq!(own.len(), 19, "{own:?}");
+    for name in own.keys() {
+        let given = variables(&all(&json!([{"name": name, "value": "mine"}])));
+        assert_eq!(given[name], "mine");
+        assert!(given.keys().eq(own.keys()), "{name}: {given:?}");
+    }
+    let elsewhere = json!({"secretKeyRef": {"name": "pod-name", "key": "POD_NAME"}});
+    let further = json!([
+        {"name": "A", "value": "\"name\":\"POD_NAME\""}, {"name": "B", "valueFrom": elsewhere},
+    ]);
+    assert!(variables(&all(&further)).contains_key("POD_NAME"));
+}
+
+#[test]
+fn the_controllers_log_has_a_format() {
+    for format in ["json", "text"] {
+        let values = json!({"controller": {"enabled": true, "logFormat": format}});
+        assert_eq!(variables(&values)["MANCIPLE_LOG_FORMAT"], format);
+    }
 }
 
 #[test]
