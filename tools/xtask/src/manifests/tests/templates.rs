@@ -97,13 +97,9 @@ fn the_webhooks_certificate_is_a_secrets_or_cert_managers() {
     assert_eq!(policy["spec"]["ingress"][1]["from"][0]["ipBlock"]["cidr"], "10.0.0.1/32");
 
     let managed = with(json!({"certManager": {"enabled": true}}));
-    let certificate = of_kind(&managed, "Certificate").remove(0);
+    let certificate = named(&managed, "Certificate", "manciple-webhook");
     assert_eq!(certificate["spec"]["secretName"], "manciple-webhook");
     assert_eq!(certificate["spec"]["dnsNames"], json!(["manciple-webhook.manciple.svc"]));
-    assert_eq!(
-        certificate["spec"]["issuerRef"]["name"],
-        of_kind(&managed, "Issuer")[0]["metadata"]["name"]
-    );
     let configuration = of_kind(&managed, "MutatingWebhookConfiguration").remove(0);
     let from = &configuration["metadata"]["annotations"]["cert-manager.io/inject-ca-from"];
     assert_eq!(*from, "manciple/manciple-webhook");
@@ -112,7 +108,37 @@ fn the_webhooks_certificate_is_a_secrets_or_cert_managers() {
     let issuer = json!({"kind": "ClusterIssuer", "name": "internal"});
     let by = with(json!({"certManager": {"enabled": true, "issuer": issuer.clone()}}));
     assert!(of_kind(&by, "Issuer").is_empty());
-    assert_eq!(of_kind(&by, "Certificate")[0]["spec"]["issuerRef"], issuer);
+    let certificates = of_kind(&by, "Certificate");
+    assert_eq!(certificates.len(), 1);
+    assert_eq!(certificates[0]["spec"]["issuerRef"], issuer);
+}
+
+fn named(values: &Value, kind: &str, name: &str) -> Value {
+    let mut found = of_kind(values, kind);
+    found.retain(|object| object["metadata"]["name"] == name);
+    assert_eq!(found.len(), 1, "{kind} {name}");
+    found.remove(0)
+}
+
+#[test]
+fn what_the_api_server_trusts_outlives_the_webhooks_certificate() {
+    let managed =
+        json!({"templates": {"enabled": true, "webhook": {"certManager": {"enabled": true}}}});
+    let spec = |kind: &str, name: &Value| {
+        let mut found = named(&managed, kind, name.as_str().unwrap());
+        assert_eq!(found["metadata"]["namespace"], "manciple", "an Issuer is of one namespace");
+        found["spec"].take()
+    };
+    let leaf = spec("Certificate", &json!("manciple-webhook"));
+    assert_eq!(leaf.get("isCA"), None);
+    let by = spec("Issuer", &leaf["issuerRef"]["name"]);
+    let authority = spec("Certificate", &by["ca"]["secretName"]);
+    assert_eq!(authority["secretName"], by["ca"]["secretName"]);
+    assert_ne!(authority["secretName"], leaf["secretName"]);
+    assert_eq!((&authority["isCA"], &authority["duration"]), (&json!(true), &json!("87600h")));
+    assert_eq!(authority["privateKey"]["rotationPolicy"], "Never", "a renewed one is the same");
+    let root = spec("Issuer", &authority["issuerRef"]["name"]);
+    assert_eq!(root, json!({"selfSigned": {}}));
 }
 
 #[test]
