@@ -113,6 +113,25 @@ fn the_webhooks_certificate_is_a_secrets_or_cert_managers() {
     assert_eq!(certificates[0]["spec"]["issuerRef"], issuer);
 }
 
+/// Two releases in a namespace have a Secret each: cert-manager would write the certificates of both into one.
+#[test]
+fn the_webhooks_secret_is_the_releases_own_or_has_the_name_that_is_given() {
+    let release = Release { name: "second", namespace: RELEASE };
+    for (name, expected) in [(json!(""), "second-webhook"), (json!("mine"), "mine")] {
+        let webhook = json!({"secretName": name, "certManager": {"enabled": true}});
+        let values = json!({"templates": {"enabled": true, "webhook": webhook}});
+        let made = chart_of(release, &values).unwrap();
+        let all: Vec<_> = made.values().flat_map(|text| objects(text).unwrap()).collect();
+        let at = |kind: &str, name: &str, place: &str| {
+            let is_it = |it: &&Value| it["kind"] == kind && it["metadata"]["name"] == name;
+            all.iter().find(is_it).unwrap().pointer(place).unwrap().clone()
+        };
+        assert_eq!(at("Certificate", "second-webhook", "/spec/secretName"), expected);
+        let mounted = "/spec/template/spec/volumes/0/secret/secretName";
+        assert_eq!(at("Deployment", "second-controller", mounted), expected);
+    }
+}
+
 fn named(values: &Value, kind: &str, name: &str) -> Value {
     let mut found = of_kind(values, kind);
     found.retain(|object| object["metadata"]["name"] == name);
