@@ -17,8 +17,13 @@ const FOREIGN: [&str; 4] = [
 ];
 
 /// Names with a text each, as labels have them: which, is for whoever installs it to say.
-const TEXTS: [&str; 4] =
-    ["podLabels", "podAnnotations", "nodeSelector", "serviceAccountAnnotations"];
+const TEXTS: [&str; 5] = [
+    "podLabels",
+    "podAnnotations",
+    "nodeSelector",
+    "serviceAccountAnnotations",
+    "serviceMonitor.labels",
+];
 
 /// Where one of a few words is said.
 const WORDS: [(&str, &[&str]); 8] = [
@@ -34,7 +39,7 @@ const WORDS: [(&str, &[&str]); 8] = [
 
 /// Newer than the first chart, or than the section that they are in. The templates say of each what it means that it is
 /// not there: what its default is, or what the charts before it did.
-pub(super) const NEWER: [&str; 22] = [
+pub(super) const NEWER: [&str; 24] = [
     "auth",
     "auth.kubernetes",
     "auth.secrets",
@@ -55,6 +60,8 @@ pub(super) const NEWER: [&str; 22] = [
     "priorityClassName",
     "runAs",
     "serviceAccountAnnotations",
+    "serviceMonitor.labels",
+    "serviceMonitor.serverName",
     "tls.authorityKey",
     "tolerations",
 ];
