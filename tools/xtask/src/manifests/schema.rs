@@ -39,7 +39,7 @@ const WORDS: [(&str, &[&str]); 8] = [
 
 /// Newer than the first chart, or than the section that they are in. The templates say of each what it means that it is
 /// not there: what its default is, or what the charts before it did.
-pub(super) const NEWER: [&str; 24] = [
+pub(super) const NEWER: [&str; 25] = [
     "auth",
     "auth.kubernetes",
     "auth.secrets",
@@ -62,6 +62,7 @@ pub(super) const NEWER: [&str; 24] = [
     "serviceAccountAnnotations",
     "serviceMonitor.labels",
     "serviceMonitor.serverName",
+    "templates.userRoles",
     "tls.authorityKey",
     "tolerations",
 ];

@@ -30,6 +30,18 @@ fn definitions_of_templates_are_the_programs_and_stay() {
     assert_eq!(of_kind(&of_templates(), "CustomResourceDefinition"), printed);
 }
 
+/// Definitions are there once in a cluster, and outlive the release that made them; roles go with it.
+#[test]
+fn people_have_rights_whoever_brought_the_definitions() {
+    for (definitions, roles) in [(true, true), (true, false), (false, true), (false, false)] {
+        let made = chart(&json!({"templates":
+            {"enabled": true, "definitions": definitions, "userRoles": roles}}));
+        let made = made.unwrap();
+        assert_eq!(made.contains_key(DEFINITIONS), definitions);
+        assert_eq!(made.contains_key(USERS), roles, "definitions: {definitions}");
+    }
+}
+
 #[test]
 fn the_settings_of_templates_are_the_programs() {
     let values = json!({"kubernetes": "keep_failed: 2h", "templates": {
@@ -163,8 +175,9 @@ fn what_the_api_server_trusts_outlives_the_webhooks_certificate() {
 #[test]
 fn on_openshift_the_broker_is_alone() {
     let values = json!({"broker": {"image": ""}, "templates":
-        {"enabled": true, "definitions": false, "controller": false}});
+        {"enabled": true, "definitions": false, "userRoles": false, "controller": false}});
     assert_eq!(places(&values, "Deployment"), ["manciple/manciple"]);
+    assert!(!chart(&values).unwrap().contains_key(USERS));
     for kind in ["CustomResourceDefinition", "MutatingWebhookConfiguration", "Secret"] {
         assert!(of_kind(&values, kind).is_empty(), "{kind}");
     }
