@@ -204,6 +204,7 @@ fn render(template: &str, given: &Term) -> anyhow::Result<String> {
     parsed.add_func("kindIs", kind_is);
     parsed.add_func("ternary", ternary);
     parsed.add_func("required", required);
+    parsed.add_func("fail", fail);
     parsed.parse(template).map_err(|error| anyhow::anyhow!("{error}"))?;
     let context = gtmpl::Context::from(given.clone());
     parsed.render(&context).map_err(|error| anyhow::anyhow!("{error}"))
@@ -296,6 +297,12 @@ fn required(arguments: &[Term]) -> Result<Term, FuncError> {
         Value::String(text) if text.is_empty() => Err(FuncError::Generic(why.to_string())),
         _ => Ok(given.clone()),
     }
+}
+
+/// As `fail` of Helm.
+fn fail(arguments: &[Term]) -> Result<Term, FuncError> {
+    let [why] = arguments else { return Err(FuncError::ExactlyXArgs("fail".into(), 1)) };
+    Err(FuncError::Generic(why.to_string()))
 }
 
 /// As `hasKey` of Helm.

@@ -4,6 +4,7 @@ mod before;
 mod clients;
 mod monitors;
 mod pods;
+mod refused;
 mod schema;
 mod templates;
 
@@ -82,7 +83,8 @@ fn the_defaults_leave_out_what_not_every_cluster_has() {
 
 #[test]
 fn nobody_reaches_runs_in_any_namespace_that_has_them() {
-    let policies = of_kind(&json!({"jobNamespaces": ["jobs-a", "jobs-b"]}), "NetworkPolicy");
+    let values = json!({"brokers": "apart", "jobNamespaces": ["jobs-a", "jobs-b"]});
+    let policies = of_kind(&values, "NetworkPolicy");
     let of_runs = |policy: &&Value| policy["spec"]["ingress"] == json!([]);
     let of_runs: Vec<_> = policies.iter().filter(of_runs).collect();
     let namespaces: Vec<_> = of_runs.iter().map(|it| &it["metadata"]["namespace"]).collect();
