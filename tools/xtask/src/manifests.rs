@@ -97,22 +97,28 @@ fn rendered() -> anyhow::Result<BTreeMap<String, String>> {
     let schema = serde_json::to_string_pretty(&schema::of(&values()?))?;
     let mut files = BTreeMap::from([(format!("{CHART}/{SCHEMA}"), schema + "\n")]);
     for (template, text) in chart(&json!({}))? {
-        files.insert(format!("{BASE}/{template}"), text);
+        files.insert(format!("{BASE}/{template}"), plain(&text));
     }
     for (overlay, template, member) in FURTHER {
         let mut chart = chart(&json!({member: {"enabled": true}}))?;
         let text = chart.remove(template).with_context(|| format!("{template} is empty"))?;
-        files.insert(format!("deploy/overlays/{overlay}/{template}"), text);
+        files.insert(format!("deploy/overlays/{overlay}/{template}"), plain(&text));
     }
     let (overlay, apart) = TEMPLATES;
     for (template, text) in chart(&of_templates())? {
         match template.as_str() {
             DEFINITIONS => {}
-            USERS => drop(files.insert(format!("{apart}/users.yaml"), text)),
-            _ => drop(files.insert(format!("{overlay}/{template}"), text)),
+            USERS => drop(files.insert(format!("{apart}/users.yaml"), plain(&text))),
+            _ => drop(files.insert(format!("{overlay}/{template}"), plain(&text))),
         }
     }
     Ok(files)
+}
+
+/// The chart quotes the names that Helm gives it, for these may be digits. That of the base is none, and whoever reads
+/// or edits it finds it as people write names.
+fn plain(text: &str) -> String {
+    text.replace(&format!(": \"{RELEASE}\"\n"), &format!(": {RELEASE}\n"))
 }
 
 /// Renders the chart with its values and these over them, in the namespace of the base.
@@ -124,7 +130,14 @@ pub(crate) fn chart(over: &Value) -> anyhow::Result<BTreeMap<String, String>> {
 pub(crate) fn chart_in(namespace: &str, over: &Value) -> anyhow::Result<BTreeMap<String, String>> {
     let mut values = values()?;
     merge(&mut values, over);
-    of_values(namespace, term(&values))
+    of_values(Release { name: RELEASE, namespace }, term(&values))
+}
+
+/// What Helm calls an installation.
+#[derive(Clone, Copy)]
+struct Release<'n> {
+    name: &'n str,
+    namespace: &'n str,
 }
 
 fn root() -> PathBuf {
@@ -137,8 +150,8 @@ fn values() -> anyhow::Result<Value> {
 }
 
 /// Renders the chart with these values alone.
-fn of_values(namespace: &str, values: Term) -> anyhow::Result<BTreeMap<String, String>> {
-    let release = term(&json!({"Name": RELEASE, "Namespace": namespace}));
+fn of_values(release: Release<'_>, values: Term) -> anyhow::Result<BTreeMap<String, String>> {
+    let release = term(&json!({"Name": release.name, "Namespace": release.namespace}));
     let given = [("Values".to_owned(), values), ("Release".to_owned(), release)];
     let given = Term::Object(given.into_iter().collect());
     let mut made = BTreeMap::new();
@@ -183,10 +196,15 @@ fn render(template: &str, given: &Term) -> anyhow::Result<String> {
     parsed.add_func("indent", indent);
     parsed.add_func("int64", int64);
     parsed.add_func("default", default);
-    parsed.add_func("dict", |_| Ok(Term::Map(Default::default())));
+    parsed.add_func("dict", dict);
+    parsed.add_func("contains", contains);
+    parsed.add_func("join", join);
+    parsed.add_func("list", |_| Ok(Term::Array(Vec::new())));
     parsed.add_func("hasKey", has_key);
+    parsed.add_func("kindIs", kind_is);
     parsed.add_func("ternary", ternary);
     parsed.add_func("required", required);
+    parsed.add_func("fail", fail);
     parsed.parse(template).map_err(|error| anyhow::anyhow!("{error}"))?;
     let context = gtmpl::Context::from(given.clone());
     parsed.render(&context).map_err(|error| anyhow::anyhow!("{error}"))
@@ -245,6 +263,33 @@ fn default(arguments: &[Term]) -> Result<Term, FuncError> {
     Ok(if is_empty(given) { or.clone() } else { given.clone() })
 }
 
+/// The function `dict` of Helm.
+fn dict(arguments: &[Term]) -> Result<Term, FuncError> {
+    let (pairs, rest) = arguments.as_chunks::<2>();
+    if !rest.is_empty() {
+        return Err(FuncError::Generic("dict: each name needs a value".into()));
+    }
+    let named = |[name, value]: &[Term; 2]| (name.to_string(), value.clone());
+    Ok(Term::Map(pairs.iter().map(named).collect()))
+}
+
+/// The function `contains` of Helm: what is looked for comes first.
+fn contains(arguments: &[Term]) -> Result<Term, FuncError> {
+    let [Term::String(part), Term::String(text)] = arguments else {
+        return Err(FuncError::Generic("contains: two texts are needed".into()));
+    };
+    Ok(Term::from(text.contains(part.as_str())))
+}
+
+/// The function `join` of Helm.
+fn join(arguments: &[Term]) -> Result<Term, FuncError> {
+    let [Term::String(between), Term::Array(items)] = arguments else {
+        return Err(FuncError::Generic("join: a text and a list are needed".into()));
+    };
+    let items: Vec<String> = items.iter().map(Term::to_string).collect();
+    Ok(Term::from(items.join(between)))
+}
+
 /// The function `required` of Helm.
 fn required(arguments: &[Term]) -> Result<Term, FuncError> {
     let [why, given] = arguments else { return Err(FuncError::ExactlyXArgs("required".into(), 2)) };
@@ -255,6 +300,12 @@ fn required(arguments: &[Term]) -> Result<Term, FuncError> {
     }
 }
 
+/// The function `fail` of Helm.
+fn fail(arguments: &[Term]) -> Result<Term, FuncError> {
+    let [why] = arguments else { return Err(FuncError::ExactlyXArgs("fail".into(), 1)) };
+    Err(FuncError::Generic(why.to_string()))
+}
+
 /// The function `hasKey` of Helm.
 fn has_key(arguments: &[Term]) -> Result<Term, FuncError> {
     let [Term::Object(members) | Term::Map(members), Term::String(name)] = arguments else {
@@ -263,7 +314,21 @@ fn has_key(arguments: &[Term]) -> Result<Term, FuncError> {
     Ok(Term::from(members.contains_key(name)))
 }
 
-/// The function `ternary` of Helm: the condition is the last argument.
+/// The function `kindIs` of Helm, of the kinds that values have.
+fn kind_is(arguments: &[Term]) -> Result<Term, FuncError> {
+    let [kind, term] = arguments else { return Err(FuncError::ExactlyXArgs("kindIs".into(), 2)) };
+    let is = match json(term) {
+        Value::Null => "invalid",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "float64",
+        Value::String(_) => "string",
+        Value::Array(_) => "slice",
+        Value::Object(_) => "map",
+    };
+    Ok(Term::from(json(kind) == is))
+}
+
+/// The function `ternary` of Helm: the condition is the last.
 fn ternary(arguments: &[Term]) -> Result<Term, FuncError> {
     let [yes, no, which] = arguments else {
         return Err(FuncError::ExactlyXArgs("ternary".into(), 3));

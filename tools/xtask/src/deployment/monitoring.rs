@@ -93,7 +93,8 @@ fn all_is_kept(place: &Place<'_>) -> anyhow::Result<()> {
     let missing = dropped(&deployed)?;
     ensure!(missing.is_empty(), "the server does not keep {missing:?}");
 
-    let tls = json!({"serviceMonitor": {"enabled": true}, "tls": {"secretName": "certificate"}});
+    let certificate = json!({"secretName": "certificate", "authorityKey": "ca.crt"});
+    let tls = json!({"serviceMonitor": {"enabled": true}, "tls": certificate});
     let by_tls = super::objects_of(&tls)?.into_iter().find(is_monitor);
     let mut secure = by_tls.context("no ServiceMonitor with TLS")?;
     secure["metadata"]["name"] = json!("secure");

@@ -1,26 +1,62 @@
 //! What the chart makes of values.
 
+mod before;
 mod clients;
+mod monitors;
 mod pods;
+mod refused;
 mod schema;
 mod templates;
 
 use super::*;
 
+/// The one that the base is.
+const HOME: Release<'_> = Release { name: RELEASE, namespace: RELEASE };
+
 /// What the chart makes of values: what Helm does, too.
 fn chart(values: &Value) -> anyhow::Result<BTreeMap<String, String>> {
-    let made = super::chart(values);
-    if let Some(helm) = clients::helm(values) {
+    chart_of(HOME, values)
+}
+
+/// The same of another release.
+fn chart_of(release: Release<'_>, over: &Value) -> anyhow::Result<BTreeMap<String, String>> {
+    let given = given(over);
+    let faults = schema::faults(&given);
+    let made = match &faults[..] {
+        [] => of_values(release, as_helm(&given)),
+        faults => Err(anyhow::anyhow!("{faults:?}")),
+    };
+    if let Some(helm) = clients::helm(release, over) {
         match &made {
             Ok(made) => assert_eq!(
                 clients::sorted([&helm.unwrap()]),
                 clients::sorted(made.values()),
-                "{values}"
+                "{over}"
             ),
-            Err(error) => assert!(helm.is_err(), "Helm takes {values}: {error:#}"),
+            Err(error) => assert!(helm.is_err(), "Helm takes {over}: {error:#}"),
         }
     }
     made
+}
+
+/// What Helm holds to the schema and renders: the chart's own values with these over them, which take away whatever they
+/// say is null.
+fn given(over: &Value) -> Value {
+    fn put(values: &mut Value, over: &Value) {
+        let (Value::Object(values), Value::Object(over)) = (&mut *values, over) else {
+            return values.clone_from(over);
+        };
+        for (name, over) in over {
+            match values.get_mut(name) {
+                Some(_) if over.is_null() => drop(values.remove(name)),
+                Some(value) => put(value, over),
+                None => drop(values.insert(name.clone(), over.clone())),
+            }
+        }
+    }
+    let mut values = values().unwrap();
+    put(&mut values, over);
+    values
 }
 
 fn made(values: &Value) -> BTreeMap<String, Value> {
@@ -47,7 +83,8 @@ fn the_defaults_leave_out_what_not_every_cluster_has() {
 
 #[test]
 fn nobody_reaches_runs_in_any_namespace_that_has_them() {
-    let policies = of_kind(&json!({"jobNamespaces": ["jobs-a", "jobs-b"]}), "NetworkPolicy");
+    let values = json!({"brokers": "apart", "jobNamespaces": ["jobs-a", "jobs-b"]});
+    let policies = of_kind(&values, "NetworkPolicy");
     let of_runs = |policy: &&Value| policy["spec"]["ingress"] == json!([]);
     let of_runs: Vec<_> = policies.iter().filter(of_runs).collect();
     let namespaces: Vec<_> = of_runs.iter().map(|it| &it["metadata"]["namespace"]).collect();
@@ -152,8 +189,13 @@ fn variables(values: &Value) -> BTreeMap<String, Value> {
     let found = deployments.iter().find(|it| it["metadata"]["name"] == controller).unwrap();
     let container = &found["spec"]["template"]["spec"]["containers"][0];
     let variables = container["env"].as_array().unwrap().iter();
-    let named = |it: &Value| (it["name"].as_str().unwrap().to_owned(), it["value"].clone());
-    variables.map(named).collect()
+    let mut given = BTreeMap::new();
+    for it in variables {
+        let name = it["name"].as_str().unwrap();
+        let before = given.insert(name.to_owned(), it["value"].clone());
+        assert_eq!(before, None, "{name} is there twice, which server-side apply refuses");
+    }
+    given
 }
 
 /// What the chart makes of values, of a kind.
@@ -262,6 +304,41 @@ fn the_controllers_settings_are_variables() {
     assert_eq!(given["MANCIPLE_SETTLE"], "5s");
 }
 
+/// Whatever the chart says of the controller's variables.
+#[test]
+fn whoever_gives_a_variable_of_the_charts_own_takes_its_place() {
+    let all = |env: &Value| {
+        json!({
+            "controller": {"enabled": true, "env": env,
+                "agentResources": {"limits": {"memory": "64Mi"}}},
+            "templates": {
+                "enabled": true, "instanceNamespaces": ["a"], "allowChanges": true,
+                "translate": {"enabled": true, "routeDomain": "a.example", "ingressClass": "a"},
+            },
+        })
+    };
+    let own = variables(&all(&json!([])));
+    assert_eq!(own.len(), 19, "{own:?}");
+    for name in own.keys() {
+        let given = variables(&all(&json!([{"name": name, "value": "mine"}])));
+        assert_eq!(given[name], "mine");
+        assert!(given.keys().eq(own.keys()), "{name}: {given:?}");
+    }
+    let elsewhere = json!({"secretKeyRef": {"name": "pod-name", "key": "POD_NAME"}});
+    let further = json!([
+        {"name": "A", "value": "\"name\":\"POD_NAME\""}, {"name": "B", "valueFrom": elsewhere},
+    ]);
+    assert!(variables(&all(&further)).contains_key("POD_NAME"));
+}
+
+#[test]
+fn the_controllers_log_has_a_format() {
+    for format in ["json", "text"] {
+        let values = json!({"controller": {"enabled": true, "logFormat": format}});
+        assert_eq!(variables(&values)["MANCIPLE_LOG_FORMAT"], format);
+    }
+}
+
 #[test]
 fn each_namespace_with_jobs_has_a_role_and_its_binding() {
     let values = json!({"brokers": "together", "jobNamespaces": ["jobs-a", "jobs-b"]});
@@ -296,6 +373,32 @@ fn no_two_objects_of_a_release_have_one_name() {
     }
 }
 
+/// The numbers in an object.
+fn numbers(object: &Value) -> Vec<i64> {
+    match object {
+        Value::Number(number) => number.as_i64().into_iter().collect(),
+        Value::Array(items) => items.iter().flat_map(numbers).collect(),
+        Value::Object(members) => members.values().flat_map(numbers).collect(),
+        _ => Vec::new(),
+    }
+}
+
+#[test]
+fn a_release_and_a_namespace_of_digits_are_names() {
+    let values = json!({
+        "controller": {"enabled": true, "namespaces": ["a"]}, "brokers": "apart",
+        "jobNamespaces": ["b"], "auth": access(), "antiAffinity": true,
+        "podDisruptionBudget": {"enabled": true}, "serviceMonitor": {"enabled": true},
+        "tls": {"secretName": "certificate"},
+        "templates": {"enabled": true, "webhook": {"certManager": {"enabled": true}}},
+    });
+    let made = chart_of(Release { name: "20240101", namespace: "20240102" }, &values).unwrap();
+    for object in made.values().flat_map(|text| objects(text).unwrap()) {
+        let names = [20_240_101, 20_240_102];
+        assert!(!numbers(&object).iter().any(|it| names.contains(it)), "{object}");
+    }
+}
+
 /// As Helm has values: of what is not there nothing is said, where the chart's own are all there.
 fn as_helm(value: &Value) -> Term {
     match value {
@@ -307,7 +410,7 @@ fn as_helm(value: &Value) -> Term {
 }
 
 #[test]
-fn the_agent_asks_for_what_the_values_say_and_those_of_a_chart_before_say_nothing() {
+fn the_agent_asks_for_what_the_values_say() {
     const NAME: &str = "MANCIPLE_AGENT_RESOURCES";
     let enabled = json!({"controller": {"enabled": true}});
     assert_eq!(variables(&enabled).get(NAME), None);
@@ -316,161 +419,4 @@ fn the_agent_asks_for_what_the_values_say_and_those_of_a_chart_before_say_nothin
     over["controller"]["agentResources"] = given.clone();
     let said = variables(&over)[NAME].as_str().unwrap().to_owned();
     assert_eq!(serde_json::from_str::<Value>(&said).unwrap(), given);
-    let mut before = values().unwrap();
-    merge(&mut before, &enabled);
-    before["controller"].as_object_mut().unwrap().remove("agentResources").unwrap();
-    assert_eq!(of_values(RELEASE, as_helm(&before)).unwrap(), chart(&enabled).unwrap());
-}
-
-/// `helm upgrade --reuse-values`: those of the chart that was installed, and of this one none. A list that is not there
-/// is one for Helm, and a fault for the library here.
-#[test]
-fn values_of_a_chart_before_make_what_they_made() {
-    let mut before = values().unwrap();
-    for member in [
-        "templates",
-        "controller",
-        "auth",
-        "runAs",
-        "brokers",
-        "kubernetes",
-        "podLabels",
-        "podAnnotations",
-        "nodeSelector",
-        "tolerations",
-        "priorityClassName",
-        "serviceAccountAnnotations",
-    ] {
-        before.as_object_mut().unwrap().remove(member).unwrap();
-    }
-    for (section, member) in [
-        ("broker", "enabled"),
-        ("tls", "authorityKey"),
-        ("networkPolicy", "extraIngress"),
-        ("networkPolicy", "extraEgress"),
-    ] {
-        before[section].as_object_mut().unwrap().remove(member).unwrap();
-    }
-    let same = |over: Value| {
-        let mut values = before.clone();
-        merge(&mut values, &over);
-        assert_eq!(of_values(RELEASE, as_helm(&values)).unwrap(), chart(&over).unwrap(), "{over}");
-    };
-    same(json!({}));
-    same(json!({"tls": {"secretName": "certificate"}, "serviceMonitor": {"enabled": true}}));
-
-    for (member, fault) in
-        [("templates", "templates.requesters: "), ("controller", "controller.monitoredID: ")]
-    {
-        let mut values = before.clone();
-        values[member] = json!({"enabled": true});
-        let error = format!("{:?}", of_values(RELEASE, as_helm(&values)).unwrap_err());
-        assert!(error.contains(fault) && error.contains("--reset-then-reuse-values"), "{error}");
-    }
-}
-
-#[test]
-fn whoever_asks_for_figures_knows_the_authority_of_the_secret_or_by_itself() {
-    for (key, expected) in [
-        (json!({}), json!({"name": "certificate", "key": "ca.crt"})),
-        (json!({"authorityKey": "root.pem"}), json!({"name": "certificate", "key": "root.pem"})),
-        (json!({"authorityKey": ""}), Value::Null),
-    ] {
-        let mut values = json!({"serviceMonitor": {"enabled": true}, "tls": key});
-        values["tls"]["secretName"] = json!("certificate");
-        let monitor = of_kind(&values, "ServiceMonitor").remove(0);
-        let tls = &monitor["spec"]["endpoints"][0]["tlsConfig"];
-        assert_eq!(tls["serverName"], "manciple.manciple.svc");
-        assert_eq!(tls["ca"]["secret"], expected, "{values}");
-    }
-}
-
-/// Members that are not there in `known` below the same place, by their paths. `"*"`: any text.
-fn unknown(object: &Value, known: &Value, path: &str) -> Vec<String> {
-    match (object, known) {
-        (Value::Object(members), Value::Object(known)) => {
-            let any = known.get("*");
-            let below = |(name, value): (&String, &Value)| {
-                let path = format!("{path}.{name}");
-                match known.get(name).or(any) {
-                    Some(known) => unknown(value, known, &path),
-                    None => vec![path],
-                }
-            };
-            members.iter().flat_map(below).collect()
-        }
-        (Value::Array(items), Value::Array(known)) => {
-            items.iter().flat_map(|item| unknown(item, &known[0], path)).collect()
-        }
-        (Value::String(_), Value::String(_)) | (Value::Number(_), Value::Number(_)) => Vec::new(),
-        (other, _) => vec![format!("{path}: {other}")],
-    }
-}
-
-/// The Prometheus operator's documentation of its API, as far as it is used: it is no part of a cluster that can be
-/// asked.
-#[test]
-fn monitors_and_budgets_have_only_members_that_their_kinds_have() {
-    let metadata = json!({"name": "", "namespace": "", "labels": {"*": ""}});
-    let selector = json!({"matchLabels": {"*": ""}});
-    let key = json!({"name": "", "key": ""});
-    let service = json!({
-        "apiVersion": "", "kind": "", "metadata": metadata,
-        "spec": {"selector": selector, "endpoints": [{
-            "port": "", "path": "", "scheme": "",
-            "tlsConfig": {"serverName": "", "ca": {"secret": key, "configMap": key}},
-        }]},
-    });
-    let pods = json!({
-        "apiVersion": "", "kind": "", "metadata": metadata,
-        "spec": {"selector": selector, "podMetricsEndpoints": [{"port": "", "path": ""}]},
-    });
-    let budget = json!({
-        "apiVersion": "", "kind": "", "metadata": metadata,
-        "spec": {"selector": selector, "maxUnavailable": 0, "unhealthyPodEvictionPolicy": ""},
-    });
-    for (tls, policy) in [(json!({}), ""), (json!({"secretName": "certificate"}), "AlwaysAllow")] {
-        let budgets = json!({"enabled": true, "unhealthyPodEvictionPolicy": policy});
-        let values = json!({
-            "serviceMonitor": {"enabled": true}, "podDisruptionBudget": budgets, "tls": tls,
-            "controller": {"enabled": true},
-        });
-        for budget in of_kind(&values, "PodDisruptionBudget") {
-            let said = budget["spec"].get("unhealthyPodEvictionPolicy").cloned();
-            assert_eq!(said, (!policy.is_empty()).then(|| json!(policy)), "{budget}");
-        }
-        for (kind, version, known, count) in [
-            ("ServiceMonitor", "monitoring.coreos.com/v1", &service, 1),
-            ("PodMonitor", "monitoring.coreos.com/v1", &pods, 1),
-            ("PodDisruptionBudget", "policy/v1", &budget, 2),
-        ] {
-            let made = of_kind(&values, kind);
-            assert_eq!(made.len(), count, "{kind}");
-            for object in made {
-                assert_eq!(object["apiVersion"], version);
-                assert_eq!(unknown(&object, known, kind), [""; 0]);
-                // What it selects is there: the labels are those of some pod or Service of the chart.
-                let wanted = object["spec"]["selector"]["matchLabels"].as_object().unwrap();
-                let selected =
-                    ["Service", "Deployment"].into_iter().flat_map(|kind| of_kind(&values, kind));
-                let is_selected = |object: &Value| {
-                    let template = &object["spec"]["template"]["metadata"]["labels"];
-                    let labels = [&object["metadata"]["labels"], template];
-                    labels
-                        .iter()
-                        .any(|labels| wanted.iter().all(|(name, value)| labels[name] == *value))
-                };
-                let selected: Vec<Value> = selected.filter(is_selected).collect();
-                assert!(!selected.is_empty(), "{kind} selects nothing: {object}");
-                let ports = selected.iter().map(Value::to_string).collect::<String>();
-                for endpoint in ["endpoints", "podMetricsEndpoints"] {
-                    let Some(endpoints) = object["spec"][endpoint].as_array() else { continue };
-                    for endpoint in endpoints {
-                        let port = format!("\"name\":{}", endpoint["port"]);
-                        assert!(ports.contains(&port), "{kind}: nothing has the port {port}");
-                    }
-                }
-            }
-        }
-    }
 }

@@ -16,9 +16,9 @@ fn output(command: &mut Command, given: &str) -> Result<String, String> {
 }
 
 /// What Helm makes of the chart and values over its own.
-pub(super) fn helm(over: &Value) -> Option<Result<String, String>> {
+pub(super) fn helm(release: Release<'_>, over: &Value) -> Option<Result<String, String>> {
     let chart = root().display().to_string();
-    let of = ["template", RELEASE, &chart, "--namespace", RELEASE, "--values", "-"];
+    let of = ["template", release.name, &chart, "--namespace", release.namespace, "--values", "-"];
     Some(output(Command::new(program("helm")?).args(of), &over.to_string()))
 }
 
@@ -52,12 +52,56 @@ fn helm_refuses_what_the_schema_of_values_does_and_names_it() {
         (json!({"brokr": {}}), "brokr"),
         (json!({"broker": {"imagee": "b:1"}}), "imagee"),
         (json!({"replicas": "two"}), "replicas"),
+        (
+            json!({"broker": {"name": 20240101}}),
+            "'/broker/name': got number, want boolean or string",
+        ),
+        (json!({"replicas": null}), "missing property 'replicas'"),
+        (
+            json!({"networkPolicy": {"enabled": null}}),
+            "'/networkPolicy': missing property 'enabled'",
+        ),
+        (json!({"networkPolicy": null}), "missing property 'networkPolicy'"),
+        (
+            json!({"templates": {"webhook": {"enabled": null}}}),
+            "'/templates/webhook': missing property 'enabled'",
+        ),
         (json!({"templates": {"enabled": true, "requesters": "everybody"}}), "requesters"),
     ] {
-        let Some(made) = helm(&values) else { return testkit::skipped("there is no Helm") };
+        let Some(made) = helm(HOME, &values) else { return testkit::skipped("there is no Helm") };
         let error = made.unwrap_err();
         assert!(error.contains(named), "{values}: {error}");
     }
+}
+
+/// A chart that this one is part of, as `helm create` would make it.
+#[test]
+fn helm_takes_the_chart_as_a_part_of_another_and_lets_that_one_leave_it_out() {
+    let Some(helm) = program("helm") else { return testkit::skipped("there is no Helm") };
+    let whole = std::env::temp_dir().join(format!("manciple-whole-{}", std::process::id()));
+    let part = whole.join("charts/manciple");
+    std::fs::create_dir_all(&part).unwrap();
+    let copied = Command::new("cp").arg("-R").arg(root().join(".")).arg(&part).status();
+    assert!(copied.unwrap().success());
+    let about = "{apiVersion: v2, name: whole, version: 0.1.0, \
+                 dependencies: [{name: manciple, version: 0.1.0, condition: manciple.enabled}]}";
+    std::fs::write(whole.join("Chart.yaml"), about).unwrap();
+    let template = |values: Value| {
+        let of =
+            ["template", "whole", &whole.display().to_string(), "--values", "-"].map(str::to_owned);
+        output(Command::new(&helm).args(of), &values.to_string())
+    };
+    for (values, count) in [
+        (json!({}), 1),
+        (json!({"manciple": {"enabled": true}, "global": {"registry": "r"}}), 1),
+        (json!({"manciple": {"enabled": false}}), 0),
+    ] {
+        let made = template(values.clone()).unwrap();
+        assert_eq!(made.matches("kind: Deployment").count(), count, "{values}");
+    }
+    let error = template(json!({"manciple": {"networkPolicy": {"enabled": null}}})).unwrap_err();
+    assert!(error.contains("'/networkPolicy': missing property 'enabled'"), "{error}");
+    std::fs::remove_dir_all(&whole).unwrap();
 }
 
 /// The oldest is the cluster's, and of the words that the newest calls deprecated it knows no others.

@@ -41,16 +41,13 @@ fn the_pods_of_both_deployments_are_as_whoever_installs_them_says() {
 }
 
 #[test]
-fn labels_that_select_the_pods_are_refused_and_named() {
-    for name in ["app.kubernetes.io/name", "app.kubernetes.io/instance"] {
-        for values in [
-            json!({"podLabels": {name: "mine"}}),
-            json!({"podLabels": {name: "mine"}, "broker": {"enabled": false},
-                "controller": {"enabled": true}}),
-        ] {
-            let error = format!("{:?}", chart(&values).unwrap_err());
-            assert!(error.contains("podLabels: ") && error.contains(name), "{values}: {error}");
-        }
+fn secrets_of_registries_are_named_or_given_as_in_a_pod() {
+    let values = json!({
+        "controller": {"enabled": true}, "imagePullSecrets": ["registry", {"name": "other"}],
+    });
+    for deployment in of_kind(&values, "Deployment") {
+        let given = &deployment["spec"]["template"]["spec"]["imagePullSecrets"];
+        assert_eq!(*given, json!([{"name": "registry"}, {"name": "other"}]));
     }
 }
 
@@ -59,7 +56,7 @@ fn further_rules_are_the_servers_and_let_nobody_reach_runs() {
     let from = json!({"from": [{"namespaceSelector": {}}], "ports": [{"port": 8081}]});
     let to = json!({"to": [{"ipBlock": {"cidr": "10.0.0.1/32"}}], "ports": [{"port": 16443}]});
     let with = |rules: Value| {
-        let values = json!({"controller": {"enabled": true}, "jobNamespaces": ["jobs"],
+        let values = json!({"controller": {"enabled": true}, "brokers": "apart", "jobNamespaces": ["jobs"],
             "templates": {"enabled": true}, "networkPolicy": rules});
         of_kind(&values, "NetworkPolicy")
     };

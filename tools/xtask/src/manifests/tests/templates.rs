@@ -30,6 +30,18 @@ fn definitions_of_templates_are_the_programs_and_stay() {
     assert_eq!(of_kind(&of_templates(), "CustomResourceDefinition"), printed);
 }
 
+/// Definitions are there once in a cluster, and outlive the release that made them; roles go with it.
+#[test]
+fn people_have_rights_whoever_brought_the_definitions() {
+    for (definitions, roles) in [(true, true), (true, false), (false, true), (false, false)] {
+        let made = chart(&json!({"templates":
+            {"enabled": true, "definitions": definitions, "userRoles": roles}}));
+        let made = made.unwrap();
+        assert_eq!(made.contains_key(DEFINITIONS), definitions);
+        assert_eq!(made.contains_key(USERS), roles, "definitions: {definitions}");
+    }
+}
+
 #[test]
 fn the_settings_of_templates_are_the_programs() {
     let values = json!({"kubernetes": "keep_failed: 2h", "templates": {
@@ -97,13 +109,9 @@ fn the_webhooks_certificate_is_a_secrets_or_cert_managers() {
     assert_eq!(policy["spec"]["ingress"][1]["from"][0]["ipBlock"]["cidr"], "10.0.0.1/32");
 
     let managed = with(json!({"certManager": {"enabled": true}}));
-    let certificate = of_kind(&managed, "Certificate").remove(0);
+    let certificate = named(&managed, "Certificate", "manciple-webhook");
     assert_eq!(certificate["spec"]["secretName"], "manciple-webhook");
     assert_eq!(certificate["spec"]["dnsNames"], json!(["manciple-webhook.manciple.svc"]));
-    assert_eq!(
-        certificate["spec"]["issuerRef"]["name"],
-        of_kind(&managed, "Issuer")[0]["metadata"]["name"]
-    );
     let configuration = of_kind(&managed, "MutatingWebhookConfiguration").remove(0);
     let from = &configuration["metadata"]["annotations"]["cert-manager.io/inject-ca-from"];
     assert_eq!(*from, "manciple/manciple-webhook");
@@ -112,14 +120,64 @@ fn the_webhooks_certificate_is_a_secrets_or_cert_managers() {
     let issuer = json!({"kind": "ClusterIssuer", "name": "internal"});
     let by = with(json!({"certManager": {"enabled": true, "issuer": issuer.clone()}}));
     assert!(of_kind(&by, "Issuer").is_empty());
-    assert_eq!(of_kind(&by, "Certificate")[0]["spec"]["issuerRef"], issuer);
+    let certificates = of_kind(&by, "Certificate");
+    assert_eq!(certificates.len(), 1);
+    assert_eq!(certificates[0]["spec"]["issuerRef"], issuer);
+}
+
+/// Two releases in a namespace have a Secret each: cert-manager would write the certificates of both into one.
+#[test]
+fn the_webhooks_secret_is_the_releases_own_or_has_the_name_that_is_given() {
+    let release = Release { name: "second", namespace: RELEASE };
+    for (name, expected) in [(json!(""), "second-webhook"), (json!("mine"), "mine")] {
+        let webhook = json!({"secretName": name, "certManager": {"enabled": true}});
+        let values = json!({"templates": {"enabled": true, "webhook": webhook}});
+        let made = chart_of(release, &values).unwrap();
+        let all: Vec<_> = made.values().flat_map(|text| objects(text).unwrap()).collect();
+        let at = |kind: &str, name: &str, place: &str| {
+            let is_it = |it: &&Value| it["kind"] == kind && it["metadata"]["name"] == name;
+            all.iter().find(is_it).unwrap().pointer(place).unwrap().clone()
+        };
+        assert_eq!(at("Certificate", "second-webhook", "/spec/secretName"), expected);
+        let mounted = "/spec/template/spec/volumes/0/secret/secretName";
+        assert_eq!(at("Deployment", "second-controller", mounted), expected);
+    }
+}
+
+fn named(values: &Value, kind: &str, name: &str) -> Value {
+    let mut found = of_kind(values, kind);
+    found.retain(|object| object["metadata"]["name"] == name);
+    assert_eq!(found.len(), 1, "{kind} {name}");
+    found.remove(0)
+}
+
+#[test]
+fn what_the_api_server_trusts_outlives_the_webhooks_certificate() {
+    let managed =
+        json!({"templates": {"enabled": true, "webhook": {"certManager": {"enabled": true}}}});
+    let spec = |kind: &str, name: &Value| {
+        let mut found = named(&managed, kind, name.as_str().unwrap());
+        assert_eq!(found["metadata"]["namespace"], "manciple", "an Issuer is of one namespace");
+        found["spec"].take()
+    };
+    let leaf = spec("Certificate", &json!("manciple-webhook"));
+    assert_eq!(leaf.get("isCA"), None);
+    let by = spec("Issuer", &leaf["issuerRef"]["name"]);
+    let authority = spec("Certificate", &by["ca"]["secretName"]);
+    assert_eq!(authority["secretName"], by["ca"]["secretName"]);
+    assert_ne!(authority["secretName"], leaf["secretName"]);
+    assert_eq!((&authority["isCA"], &authority["duration"]), (&json!(true), &json!("87600h")));
+    assert_eq!(authority["privateKey"]["rotationPolicy"], "Never", "a renewed one is the same");
+    let root = spec("Issuer", &authority["issuerRef"]["name"]);
+    assert_eq!(root, json!({"selfSigned": {}}));
 }
 
 #[test]
 fn on_openshift_the_broker_is_alone() {
     let values = json!({"broker": {"image": ""}, "templates":
-        {"enabled": true, "definitions": false, "controller": false}});
+        {"enabled": true, "definitions": false, "userRoles": false, "controller": false}});
     assert_eq!(places(&values, "Deployment"), ["manciple/manciple"]);
+    assert!(!chart(&values).unwrap().contains_key(USERS));
     for kind in ["CustomResourceDefinition", "MutatingWebhookConfiguration", "Secret"] {
         assert!(of_kind(&values, kind).is_empty(), "{kind}");
     }
