@@ -4,11 +4,9 @@
 //! operation and the last few before it. Nothing about an operation lives anywhere else, so a record
 //! alone says what happens next.
 
-use std::fmt;
-
 use osb::{
-    Action, BindResource, BindingBody, BindingId, InstanceId, InstanceMetadata, MaintenanceInfo,
-    Object, OriginatingIdentity, PlanId, PreviousValues, Sensitive, ServiceId,
+    Action, BindResource, BindingBody, BindingId, InstanceMetadata, MaintenanceInfo, Object,
+    OriginatingIdentity, PlanId, PreviousValues, Sensitive, ServiceId,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

@@ -256,8 +256,10 @@ fn periods_are_numbers_with_units() {
         ("10", None),
         ("1w", None),
         ("-1s", None),
-        ("1.5h", None),
-        ("1 h", None),
+        ("1.5h", Some(5_400_000)),
+        ("1 h", Some(3_600_000)),
+        ("PT15M", Some(900_000)),
+        ("1d12h", Some(129_600_000)),
         ("99999999999999999999s", None),
         ("4000d", None),
     ] {
