@@ -13,6 +13,7 @@ use super::make::AT_ONCE;
 use super::ours::Ours;
 use super::status::Made;
 use crate::calls::CallError;
+use crate::deep::Object;
 
 /// Why the exposed values are not known.
 #[derive(Debug)]
@@ -23,7 +24,7 @@ pub(super) enum Unexposed {
     Gone(String),
     /// An object is there, and is not the instance's: which.
     Foreign(String),
-    /// An annotation, or what it refers to, is wrong. Nothing of it is quoted.
+    /// An annotation, or what it refers to, is wrong, or the object is too heavy to be read. Nothing of it is quoted.
     Wrong(String),
 }
 
@@ -49,12 +50,20 @@ async fn read(
     made: &Made,
 ) -> Result<Value, Unexposed> {
     let words = format!("{} {}", made.kind, made.name);
-    let mut found = match get_made(kinds, client, ours, made).await {
+    let found = match get_made(kinds, client, ours, made).await {
         Ok(Sought::There(found)) => found,
         Ok(Sought::Gone) => return Err(Unexposed::Gone(words)),
         Ok(Sought::Foreign) => return Err(Unexposed::Foreign(words)),
         Err(error) => return Err(Unexposed::Unread(words, error)),
     };
+    let (object, _room) = match found.read().await {
+        Ok((Object { unread: Some(why), .. }, _)) => {
+            return Err(Unexposed::Wrong(format!("{words}: it {why}")));
+        }
+        Ok(read) => read,
+        Err(error) => return Err(Unexposed::Unread(words, error)),
+    };
+    let mut found = object.object;
     // The server may leave these out of a single object.
     found["apiVersion"] = json!(made.api_version);
     found["kind"] = json!(made.kind);

@@ -239,7 +239,7 @@ impl Look<'_> {
         makes_room: bool,
     ) -> Result<Previewed, Trouble> {
         let fate = match get_whole(self.client, &self.kinds, planned).await {
-            Ok(Some(found)) => self.fate(planned, was, found).await,
+            Ok(Some((found, _room))) => self.fate(planned, was, found).await,
             Ok(None) => match post(self.client, planned, true).await {
                 Ok(_) | Err(CallError::Exists) => Ok(Fate::Made),
                 Err(CallError::NotFound) if makes_room => Ok(Fate::Made),
