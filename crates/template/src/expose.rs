@@ -55,31 +55,61 @@ pub(crate) fn exposed(annotation: &str) -> Option<(&str, bool)> {
     plain.or_else(|| annotation.strip_prefix(ENCODED).map(|key| (key, true)))
 }
 
-/// What objects expose, all of them together.
+/// Whether an object has an annotation that exposes something; its metadata is enough to tell.
+pub fn exposes(object: &Value) -> bool {
+    let mut annotations = object["metadata"]["annotations"].as_object().into_iter().flatten();
+    annotations.any(|(annotation, _)| exposed(annotation).is_some())
+}
+
+/// What objects expose, all of them together: see [`Exposed`].
+///
+/// # Errors
+///
+/// The first of [`Exposed::add`].
+pub fn expose<'a>(
+    objects: impl IntoIterator<Item = &'a Value>,
+) -> Result<BTreeMap<String, String>, NotExposed> {
+    let mut exposed = Exposed::default();
+    for object in objects {
+        exposed.add(object)?;
+    }
+    Ok(exposed.credentials)
+}
+
+/// What objects expose that are looked at one after the other, so that none has to be there for the next.
 ///
 /// A path that leads nowhere gives nothing, as in the original: whoever reads an address that is not there yet gets
 /// an empty text. All paths together take as many steps as one may that is alone, [`jsonpath::MAX_STEPS`], and what they
 /// give has no more than [`jsonpath::MAX_BYTES`] bytes: an object has room for thousands of annotations.
-///
-/// # Errors
-///
-/// The first of these: an annotation that is no JSONPath, or that finds several things or what is not text, a number
-/// or a boolean; data that is no UTF-8, but for base64; a key that something else exposes already; too much of it.
-pub fn expose<'a>(
-    objects: impl IntoIterator<Item = &'a Value>,
-) -> Result<BTreeMap<String, String>, NotExposed> {
-    let mut credentials = BTreeMap::new();
-    let mut left = Left { steps: jsonpath::MAX_STEPS, bytes: jsonpath::MAX_BYTES };
-    for object in objects {
-        add(object, &mut credentials, &mut left)?;
+#[derive(Default)]
+pub struct Exposed {
+    /// By the keys of the annotations.
+    pub credentials: BTreeMap<String, String>,
+    left: Left,
+}
+
+impl Exposed {
+    /// Adds what another object exposes.
+    ///
+    /// # Errors
+    ///
+    /// The first of these: an annotation that is no JSONPath, or that finds several things or what is not text, a number
+    /// or a boolean; data that is no UTF-8, but for base64; a key that something else exposes already; too much of it.
+    pub fn add(&mut self, object: &Value) -> Result<(), NotExposed> {
+        add(object, &mut self.credentials, &mut self.left)
     }
-    Ok(credentials)
 }
 
 /// What the paths that are still to be followed may cost.
 struct Left {
     steps: usize,
     bytes: usize,
+}
+
+impl Default for Left {
+    fn default() -> Self {
+        Self { steps: jsonpath::MAX_STEPS, bytes: jsonpath::MAX_BYTES }
+    }
 }
 
 fn add(
