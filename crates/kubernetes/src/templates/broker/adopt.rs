@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use engine::record::{Key, Lifecycle, Made, Ordered, Record};
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt as _;
@@ -20,6 +21,7 @@ use super::claim::Claim;
 use super::front::Front;
 use super::ids::{Named, is_uuid};
 use super::rights::of_group;
+use super::strict::Claims;
 use super::{TemplateBroker, failed, identity};
 use crate::calls::find;
 use crate::templates::names::VERIFIED;
@@ -267,6 +269,17 @@ impl Front {
 /// The id of an order is that of another.
 pub(super) fn elsewhere() -> Error {
     Error::new(ErrorKind::Conflict, "the id is taken by an instance in another namespace")
+}
+
+#[async_trait]
+impl Claims for TemplateBroker {
+    async fn has(&self, instance: &InstanceId) -> Result<bool, Error> {
+        if !is_uuid(instance.as_str()) {
+            return Ok(false);
+        }
+        let claim = self.claimed(instance.as_str()).await.map_err(unknown)?;
+        Ok(claim.is_some_and(|claim| self.takes(&claim)))
+    }
 }
 
 impl TemplateBroker {

@@ -122,7 +122,7 @@ impl TemplateBroker {
         let front = Front::new(engine.clone(), self.clone());
         match self.status_codes {
             StatusCodes::Specification => Arc::new(front),
-            StatusCodes::Original => Arc::new(Strict::new(front, engine)),
+            StatusCodes::Original => Arc::new(Strict::new(front, engine, Arc::new(self.clone()))),
         }
     }
 
