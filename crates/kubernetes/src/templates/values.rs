@@ -1,6 +1,6 @@
 //! Parameter values: given by the requester, kept from before, or generated.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use engine::redact::Secrets;
 use k8s_openapi::ByteString;
@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::Client;
 use kube::api::Api;
 use serde_json::{Value, json};
-use template::{Fault, Processed, System, Template};
+use template::{Fault, Parameter, Processed, System, Template};
 
 use super::record::{Record, Values};
 use super::resource::Instance;
@@ -113,17 +113,55 @@ pub(super) fn secrets(values: &Values, public: &[String], names: &[&str]) -> Sec
     secrets
 }
 
-/// Keeps the values that were generated before: a change of the template generates no second password.
-pub(super) fn stay(template: &mut Template, given: &Values, before: &Record) {
-    let is_generated = |it: &&template::Parameter| it.value.is_empty() && !it.generate.is_empty();
-    let generated = template.parameters.iter().filter(is_generated);
-    let names = generated.map(|it| &it.name).filter(|name| !given.contains_key(*name));
-    let stays = |name: &String| {
-        let value = before.parameters.get(name).filter(|value| !value.is_empty())?;
-        Some((name.clone(), value.clone()))
+/// Keeps the values that were generated before: a change of the template generates no second password. What the template
+/// itself said, and what was given and is not given any more, is what the template says now. `was`: the template before, if
+/// it is kept. The parameters whose values are generated, now or before.
+pub(super) fn stay(
+    template: &mut Template,
+    given: &Values,
+    before: Option<&Record>,
+    was: impl FnOnce() -> Option<Value>,
+) -> BTreeSet<String> {
+    let generated_before = before.map(|before| generated_before(before, was)).unwrap_or_default();
+    let kept = |name: &str| {
+        let value = before?.parameters.get(name).filter(|value| !value.is_empty())?;
+        generated_before.contains(name).then_some(value)
     };
-    let stay: Values = names.filter_map(stays).collect();
+    let (mut generated, mut stay) = (BTreeSet::new(), Values::new());
+    for parameter in &template.parameters {
+        let name = &parameter.name;
+        match (given.get(name), kept(name)) {
+            // Whoever rolls back gives it again.
+            (Some(given), Some(kept)) if given == kept => {}
+            (None, kept) if is_generated(parameter) => {
+                stay.extend(kept.map(|kept| (name.clone(), kept.clone())));
+            }
+            _ => continue,
+        }
+        generated.insert(name.clone());
+    }
     template.set_all(&stay);
+    generated
+}
+
+/// Whether the value of a parameter is generated.
+pub(super) fn is_generated(parameter: &Parameter) -> bool {
+    parameter.value.is_empty() && !parameter.generate.is_empty()
+}
+
+/// The parameters whose values were generated. Of a record from before they were noted, those that may have been: a password
+/// that changes is worse than one that stays.
+fn generated_before(before: &Record, was: impl FnOnce() -> Option<Value>) -> BTreeSet<String> {
+    if let Some(generated) = &before.generated {
+        return generated.clone();
+    }
+    match was().and_then(|was| Template::read(whole(&was)).ok()) {
+        Some(was) => {
+            let generated = was.parameters.into_iter().filter(is_generated);
+            generated.map(|parameter| parameter.name).collect()
+        }
+        None => before.parameters.keys().cloned().collect(),
+    }
 }
 
 #[cfg(test)]
@@ -153,5 +191,55 @@ mod tests {
         ] {
             assert_eq!(values(data), expected, "{name}");
         }
+    }
+
+    /// What becomes of PASSWORD with a revision that generates it, by what it was in the one before.
+    #[test]
+    fn only_what_was_generated_stays() {
+        let of = |parameter: Value| {
+            Template::read(json!({
+                "apiVersion": template::API_VERSION, "kind": template::KIND, "objects": [],
+                "parameters": [parameter],
+            }))
+            .unwrap()
+        };
+        let generates = json!({"name": "PASSWORD", "generate": "expression", "from": "[a-z]{8}"});
+        let public = json!({"name": "PASSWORD", "value": "was"});
+        let plain = json!({"name": "PASSWORD"});
+        let none: &[&str] = &[];
+        let noted = |names: &[&str]| Some(names.iter().map(|it| (*it).to_owned()).collect());
+        for (name, noted, was, given, stays, is_noted) in [
+            ("it was generated", noted(&["PASSWORD"]), Some(&generates), None, true, true),
+            ("another was", noted(&["OTHER"]), Some(&generates), None, false, true),
+            ("it was given", noted(none), Some(&generates), None, false, true),
+            ("it was public", noted(none), Some(&public), None, false, true),
+            ("it is given now", noted(&["PASSWORD"]), Some(&generates), Some("new"), false, false),
+            ("it is given as it was", noted(&["PASSWORD"]), None, Some("was"), false, true),
+            ("it was given as it is", noted(none), None, Some("was"), false, false),
+            ("it is emptied", noted(&["PASSWORD"]), None, Some(""), false, false),
+            ("not noted: generated or given", None, Some(&generates), None, true, true),
+            ("not noted: public", None, Some(&public), None, false, true),
+            ("not noted: plain, so given", None, Some(&plain), None, false, true),
+            ("not noted, and the template is not kept", None, None, None, true, true),
+        ] {
+            let mut record: Record = serde_json::from_value(json!({
+                "parameters": {"PASSWORD": "was"}, "requester": {}, "spec": "",
+            }))
+            .unwrap();
+            record.generated = noted;
+            let given: Values =
+                given.into_iter().map(|it| ("PASSWORD".to_owned(), it.to_owned())).collect();
+            let mut template = of(generates.clone());
+            template.set_all(&given);
+            let was = || was.map(|was| json!({"objects": [], "parameters": [was]}));
+            let generated = stay(&mut template, &given, Some(&record), was);
+            assert_eq!(generated.contains("PASSWORD"), is_noted, "{name}");
+            let value = template.parameters[0].value.as_str();
+            let expected = given.get("PASSWORD").map_or("", String::as_str);
+            assert_eq!(value, if stays { "was" } else { expected }, "{name}");
+        }
+        let mut template = of(generates.clone());
+        let generated = stay(&mut template, &Values::new(), None, || None);
+        assert_eq!(generated, BTreeSet::from(["PASSWORD".to_owned()]), "of the first revision");
     }
 }
