@@ -26,6 +26,8 @@ use crate::templates::names::{GROUP, Kind, VERSION};
 const ROUNDS: usize = 5;
 /// The pause before claims are looked at again, where that failed.
 const AGAIN: Duration = Duration::from_secs(10);
+/// How soon whoever begins to lead looks at claims that it has left to another.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// What an instance of the broker has claimed.
 pub(super) struct Claim {
@@ -190,8 +192,17 @@ impl TemplateBroker {
         let events = watcher(namespaces, watching()).backoff(Again::default());
         pin_mut!(events);
         let (mut listed, mut there) = (HashSet::new(), HashSet::new());
-        let mut is_first = true;
-        while let Some(event) = events.next().await {
+        let (mut is_first, mut is_left) = (true, false);
+        loop {
+            let event = tokio::select! {
+                event = events.next() => event,
+                // Whoever led when their namespaces went may have ended before it came to them.
+                () = tokio::time::sleep(LOOK), if is_left => {
+                    is_left = !self.sweep(&engine, &there).await;
+                    continue;
+                }
+            };
+            let Some(event) = event else { return };
             match event {
                 Ok(Event::Init) => listed.clear(),
                 Ok(Event::InitApply(it)) => drop(listed.insert(it.name_any())),
@@ -205,11 +216,11 @@ impl TemplateBroker {
                     if std::mem::take(&mut is_first) {
                         self.say_unknown(&there);
                     }
-                    self.sweep(&engine, &there).await;
+                    is_left = !self.sweep(&engine, &there).await;
                 }
                 Ok(Event::Delete(it)) => {
                     there.remove(&it.name_any());
-                    self.sweep(&engine, &there).await;
+                    is_left = !self.sweep(&engine, &there).await;
                 }
                 Err(error) => tracing::warn!(%error, "namespaces cannot be watched now"),
             }
@@ -229,15 +240,17 @@ impl TemplateBroker {
         }
     }
 
-    async fn sweep(&self, engine: &Engine, namespaces: &HashSet<String>) {
+    /// Removes the claims of namespaces that are gone, if it leads; whether it does.
+    async fn sweep(&self, engine: &Engine, namespaces: &HashSet<String>) -> bool {
         self.know(namespaces);
         if !engine.drives() {
-            return;
+            return false;
         }
         while let Err(error) = self.sweep_once(namespaces).await {
             tracing::warn!(%error, "claims of namespaces that are gone stay for now");
             tokio::time::sleep(AGAIN).await;
         }
+        true
     }
 
     fn know(&self, namespaces: &HashSet<String>) {

@@ -28,6 +28,8 @@ mod revision;
 mod rights;
 mod stock;
 mod strict;
+#[cfg(test)]
+mod tests;
 mod unsaved;
 
 use std::collections::HashSet;
