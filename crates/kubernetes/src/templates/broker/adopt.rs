@@ -25,6 +25,7 @@ use super::strict::Claims;
 use super::{TemplateBroker, failed, identity};
 use crate::calls::find;
 use crate::templates::names::VERIFIED;
+use crate::templates::record::Values;
 use crate::templates::verified;
 
 /// When to come again where it is not known now.
@@ -54,17 +55,19 @@ pub(super) struct Asked {
     pub(super) sold: Option<(ServiceId, PlanId)>,
     /// Of an order: the namespace, the organization and the space.
     pub(super) place: Option<[String; 3]>,
+    /// Of an order: what is kept of its parameters, where they are what the template takes.
+    pub(super) values: Option<Values>,
 }
 
 impl Asked {
     /// Of an instance that is bound or changed.
     pub(super) fn used(sold: Option<(ServiceId, PlanId)>) -> Self {
-        Self { aim: Aim::Use, sold, place: None }
+        Self { aim: Aim::Use, sold, place: None, values: None }
     }
 
     /// Of what it is.
     pub(super) fn of(aim: Aim, service: &ServiceId, plan: &PlanId) -> Self {
-        Self { aim, sold: Some((service.clone(), plan.clone())), place: None }
+        Self { aim, sold: Some((service.clone(), plan.clone())), place: None, values: None }
     }
 }
 
@@ -154,7 +157,10 @@ impl Front {
             return Ok(None);
         };
         let made = match taken(found.map(|found| stands(&found, 0)), asked.aim) {
-            Taken::Unknown => return Ok(None),
+            Taken::Unknown => {
+                self.broker.is_same_order(&claim, &asked).await?;
+                return Ok(None);
+            }
             Taken::GoesOn(words) => {
                 return Ok(Some(words.unwrap_or_else(|| "it is still being made".to_owned())));
             }
@@ -356,18 +362,46 @@ impl TemplateBroker {
         })
     }
 
+    /// An order that was interrupted is gone on with by the same order alone: the Secret of the parameters may be there, and
+    /// what is made of others would be neither.
+    ///
+    /// # Errors
+    /// If it has other parameters.
+    pub(super) async fn is_same_order(&self, claim: &Claim, asked: &Asked) -> Result<(), Error> {
+        let Some(values) = &asked.values else { return Ok(()) };
+        let kept = self.kept_parameters(claim).await.map_err(unknown)?;
+        let is_same = |kept: Object| {
+            kept.len() == values.len()
+                && values.iter().all(|(name, value)| kept.get(name).is_some_and(|it| it == value))
+        };
+        match kept.is_none_or(is_same) {
+            true => Ok(()),
+            false => {
+                let words = "the id is taken by an order with other parameters, which was interrupted: repeat that one, or \
+                             remove it first";
+                Err(Error::new(ErrorKind::Conflict, words))
+            }
+        }
+    }
+
     /// The parameters that a claim's Secret has; what is no text is not one.
     async fn parameters(&self, claim: &Claim) -> Result<Object, Failure> {
+        Ok(self.kept_parameters(claim).await?.unwrap_or_default())
+    }
+
+    /// The same; `None` if there is no such Secret, or it is not the claim's.
+    async fn kept_parameters(&self, claim: &Claim) -> Result<Option<Object>, Failure> {
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), claim.namespace());
         let what = format!("Secret {}", claim.secret());
         let found =
             find(secrets.get(claim.secret())).await.map_err(|error| failed(&what, error))?;
         let found = found.filter(|found| claim.owns(&found.metadata));
-        let data: BTreeMap<_, _> = found.and_then(|found| found.data).unwrap_or_default();
+        let Some(found) = found else { return Ok(None) };
+        let data: BTreeMap<_, _> = found.data.unwrap_or_default();
         let text = |(name, value): (String, k8s_openapi::ByteString)| {
             Some((name, Value::String(String::from_utf8(value.0).ok()?)))
         };
-        Ok(data.into_iter().filter_map(text).collect())
+        Ok(Some(data.into_iter().filter_map(text).collect()))
     }
 }
 

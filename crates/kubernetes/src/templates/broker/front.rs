@@ -20,9 +20,10 @@ use super::adopt::{Aim, Asked, elsewhere};
 use super::ids::is_uuid;
 use super::life;
 use super::rights::{Rights, creation_of_secrets, of_group, reading_of_secret};
-use super::{TemplateBroker, asked, identity};
+use super::{TemplateBroker, asked, identity, parameters};
 use crate::calls::{CallError, find};
 use crate::syntax::is_label;
+use crate::templates::record::Values;
 use crate::templates::requester::Requester;
 
 /// The engine of templates, behind what is asked before it.
@@ -85,6 +86,14 @@ impl Front {
         let Some(template) = self.broker.templates.get(service.as_str()) else { return Ok(()) };
         let (namespace, name) = (template.namespace.clone(), template.name.clone());
         self.rights.check(requester, of_group("get", "templates", namespace, name)).await
+    }
+
+    /// What is kept of an order's parameters. What its template does not take, whoever carries it out says.
+    fn values(&self, request: &ProvisionRequest) -> Option<Values> {
+        let template = self.broker.templates.get(request.service_id.as_str())?;
+        let none = Object::default();
+        let given = request.parameters.as_ref().map_or(&none, osb::Sensitive::expose);
+        parameters::of_order(&template.document, given).ok()
     }
 
     /// Changes an instance where it is, for those who may change it and make a Secret of its parameters.
@@ -248,9 +257,10 @@ impl Backend for Front {
         self.rights.check(&requester, instances).await?;
         self.rights.check(&requester, creation_of_secrets(namespace.clone())).await?;
         let place = [&namespace, &request.organization_guid, &request.space_guid];
-        let asked = Asked::of(Aim::Order, &request.service_id, &request.plan_id);
         let place = Some(place.map(ToOwned::to_owned));
-        self.adopt(call, instance, Asked { place, ..asked }).await?;
+        let values = self.values(&request);
+        let asked = Asked::of(Aim::Order, &request.service_id, &request.plan_id);
+        self.adopt(call, instance, Asked { place, values, ..asked }).await?;
         let known = self.engine.store().glance(&Key::Instance(instance.clone())).await;
         let known = known.ok().flatten().as_ref().and_then(ordered);
         if known.is_some_and(|it| namespace_of(&it) != namespace) {
