@@ -7,7 +7,7 @@ use std::time::Duration;
 use engine::Engine;
 use futures_util::{StreamExt, pin_mut};
 use k8s_openapi::api::core::v1::Namespace;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::ResourceExt as _;
 use kube::api::{
     Api, DynamicObject, ListParams, PartialObjectMeta, Patch, PatchParams, PostParams,
@@ -83,12 +83,26 @@ impl Claim {
         uid.is_some_and(|uid| owners.any(|owner| owner.uid == uid))
     }
 
-    /// What exists already has to be of the same order.
+    /// Whether an object was made for claims of this name that there were before: Kubernetes removes it, in its own time.
+    fn owned_before(&self, object: &ObjectMeta) -> bool {
+        let owners = object.owner_references.as_deref().unwrap_or_default();
+        let was_one = |owner: &OwnerReference| {
+            owner.kind == Kind::BrokerTemplateInstance.name()
+                && owner.name == self.name()
+                && owner.api_version.split_once('/').is_some_and(|(group, _)| group == GROUP)
+        };
+        !owners.is_empty() && !self.owns(object) && owners.iter().all(was_one)
+    }
+
+    /// What exists already has to be of the same order. What is of one before, of the same id, is gone in a moment.
     pub(super) fn check(&self, what: &str, object: &ObjectMeta) -> Result<(), Failure> {
         let name = object.name.as_deref().unwrap_or_default();
-        match self.owns(object) {
-            true => Ok(()),
-            false => {
+        match (self.owns(object), self.owned_before(object)) {
+            (true, _) => Ok(()),
+            (false, true) => {
+                Err(transient(format!("{what} {name}: that of the order before is still there")))
+            }
+            (false, false) => {
                 Err(Failure::failed(format!("{what} {name}: exists, and is not of this order")))
             }
         }

@@ -7,6 +7,7 @@ use engine::in_process::InProcess;
 use engine::testing::MemoryStore;
 use engine::{Engine, Policy, Ports, SystemClock};
 use http::{Method, Request, Response};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
 use kube::client::Body;
 use osb::FailureKind;
@@ -157,5 +158,31 @@ async fn an_interrupted_order_is_repeated_with_the_same_parameters() {
             let kept = kept.map_err(|failure| failure.kind);
             assert_eq!(kept, if is_same { Ok(()) } else { Err(FailureKind::Conflict) }, "{name}");
         }
+    }
+}
+
+/// A removal ends when the claim is gone; what that owned is collected after it.
+#[tokio::test]
+async fn what_is_left_of_the_order_before_is_waited_for() {
+    let (broker, _) = broker(vec![("/brokertemplateinstances/".to_owned() + ID, claim("u-2"))]);
+    let claim = broker.claimed(ID).await.unwrap().unwrap();
+    let of = |owners: &[(&str, &str)]| -> ObjectMeta {
+        let secrets = owners.iter().map(|(kind, uid)| secret(&json!(null), uid, kind));
+        let owners: Vec<Value> =
+            secrets.map(|it| it["metadata"]["ownerReferences"][0].clone()).collect();
+        serde_json::from_value(json!({"name": ID, "ownerReferences": owners})).unwrap()
+    };
+    let (transient, failed) = (Err(FailureKind::Transient), Err(FailureKind::Failed));
+    for (name, owners, expected) in [
+        ("its own", vec![(CLAIM, "u-2")], Ok(())),
+        ("of the order before", vec![(CLAIM, "u-1")], transient),
+        ("of two before", vec![(CLAIM, "u-0"), (CLAIM, "u-1")], transient),
+        ("of both", vec![(CLAIM, "u-1"), (CLAIM, "u-2")], Ok(())),
+        ("somebody else has it, too", vec![(CLAIM, "u-1"), ("Template", "u-t")], failed),
+        ("another's", vec![("Template", "u-t")], failed),
+        ("nobody's", vec![], failed),
+    ] {
+        let said = claim.check("Secret", &of(&owners)).map_err(|failure| failure.kind);
+        assert_eq!(said, expected, "{name}");
     }
 }
