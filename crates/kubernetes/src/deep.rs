@@ -141,6 +141,28 @@ pub(crate) fn head(text: &str) -> serde_json::Result<Value> {
     Ok(Value::Object(head))
 }
 
+/// What somebody wants an object to be: all of it but its status, which others write, and `managedFields`; null if there is
+/// none.
+///
+/// # Errors
+/// If a part of that is not read.
+pub(crate) fn desired(raw: Option<&RawValue>) -> Result<Value, Unread> {
+    let Some(raw) = raw else { return Ok(Value::Null) };
+    let Ok(mut parts) = serde_json::from_str::<BTreeMap<String, &RawValue>>(raw.get()) else {
+        return part(Some(raw));
+    };
+    parts.remove("status");
+    let mut room = Room::default();
+    let metadata = parts.get("metadata").filter(|raw| raw.get().starts_with('{'));
+    let metadata = metadata.map(|raw| room.metadata(raw).0);
+    if metadata.is_some() {
+        parts.remove("metadata");
+    }
+    let mut desired: Map<String, Value> = room.parts(parts).collect();
+    desired.extend(metadata.map(|it| ("metadata".to_owned(), Value::Object(it))));
+    room.unread.map_or(Ok(Value::Object(desired)), Err)
+}
+
 /// What there is room for of an object, in bytes, and why something of it was left out.
 struct Room {
     left: usize,
