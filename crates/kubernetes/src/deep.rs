@@ -17,7 +17,7 @@ use serde_json::{Map, Value};
 pub(crate) const HEAVIEST: usize = 16 << 20;
 
 /// Why a part is not read; the message follows the name of the part.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub(crate) enum Unread {
     /// The part is nested deeper than our decoder goes.
     #[error("is nested more than 127 levels deep: make it flatter")]
@@ -91,33 +91,126 @@ pub(crate) use resource;
 /// An object as it was read.
 pub(crate) struct Object {
     pub(crate) object: Value,
-    /// Whether nothing of the object was left out.
-    pub(crate) is_whole: bool,
+    /// Why something of it was left out, `managedFields` apart.
+    pub(crate) unread: Option<Unread>,
+    /// Why these were left out: few read them, and they are as deep and as heavy as the rest.
+    pub(crate) fields: Option<Unread>,
 }
 
-/// Parses an object of any kind, without the parts, or members of its metadata, that are nested too deep.
+/// An object of whatever kind, without what of it is nested too deep or too heavy: a part, or one of its metadata. All of
+/// it takes no more than [`HEAVIEST`].
 ///
 /// # Errors
 /// If the text is no object.
 pub(crate) fn object(text: &str) -> serde_json::Result<Object> {
-    // Nearly all objects are flat.
-    if let Ok(object) = serde_json::from_str(text) {
-        return Ok(Object { object, is_whole: true });
+    // Nearly all are light, and flat.
+    if weigh(text.as_bytes()) <= HEAVIEST
+        && let Ok(object) = serde_json::from_str(text)
+    {
+        return Ok(Object { object, unread: None, fields: None });
     }
-    let parts: BTreeMap<String, Box<RawValue>> = serde_json::from_str(text)?;
-    let read = |(name, raw): (String, Box<RawValue>)| match (part(Some(&raw)), name.as_str()) {
-        (Err(_), "metadata") => Some((name, Value::Object(flat(&raw)))),
-        (part, _) => Some((name, part.ok()?)),
-    };
-    let object = Value::Object(parts.into_iter().filter_map(read).collect());
-    Ok(Object { object, is_whole: false })
+    let mut parts: BTreeMap<String, &RawValue> = serde_json::from_str(text)?;
+    let mut room = Room::default();
+    let mut object = Map::new();
+    let fields = parts.remove("metadata").and_then(|metadata| {
+        let (metadata, fields) = room.metadata(metadata);
+        object.insert("metadata".to_owned(), Value::Object(metadata));
+        fields
+    });
+    object.extend(room.parts(parts));
+    let unread = room.unread.take();
+    let fields = fields.and_then(|raw| room.part(raw));
+    if let (Some(fields), Some(metadata)) = (fields, object.get_mut("metadata")) {
+        metadata["managedFields"] = fields;
+    }
+    Ok(Object { object: Value::Object(object), unread, fields: room.unread })
 }
 
-/// The members of a map that are not nested too deep.
-fn flat(raw: &RawValue) -> Map<String, Value> {
-    let members: BTreeMap<String, Box<RawValue>> =
-        serde_json::from_str(raw.get()).unwrap_or_default();
-    members.into_iter().filter_map(|(name, raw)| Some((name, part(Some(&raw)).ok()?))).collect()
+/// What identifies an object: its kind, and its metadata but for `managedFields` and what is nested too deep or too heavy.
+///
+/// # Errors
+/// If it is no object.
+pub(crate) fn head(text: &str) -> serde_json::Result<Value> {
+    let mut parts: BTreeMap<String, &RawValue> = serde_json::from_str(text)?;
+    let metadata = parts.remove("metadata");
+    parts.retain(|name, _| matches!(name.as_str(), "apiVersion" | "kind"));
+    let mut room = Room::default();
+    let mut head: Map<String, Value> = room.parts(parts).collect();
+    if let Some(metadata) = metadata {
+        head.insert("metadata".to_owned(), Value::Object(room.metadata(metadata).0));
+    }
+    Ok(Value::Object(head))
+}
+
+/// What somebody wants an object to be: all of it but its status, which others write, and `managedFields`; null if there is
+/// none.
+///
+/// # Errors
+/// If a part of that is not read.
+pub(crate) fn desired(raw: Option<&RawValue>) -> Result<Value, Unread> {
+    let Some(raw) = raw else { return Ok(Value::Null) };
+    let Ok(mut parts) = serde_json::from_str::<BTreeMap<String, &RawValue>>(raw.get()) else {
+        return part(Some(raw));
+    };
+    parts.remove("status");
+    let mut room = Room::default();
+    let metadata = parts.get("metadata").filter(|raw| raw.get().starts_with('{'));
+    let metadata = metadata.map(|raw| room.metadata(raw).0);
+    if metadata.is_some() {
+        parts.remove("metadata");
+    }
+    let mut desired: Map<String, Value> = room.parts(parts).collect();
+    desired.extend(metadata.map(|it| ("metadata".to_owned(), Value::Object(it))));
+    room.unread.map_or(Ok(Value::Object(desired)), Err)
+}
+
+/// What there is room for of an object, in bytes, and why something of it was left out.
+struct Room {
+    left: usize,
+    unread: Option<Unread>,
+}
+
+impl Default for Room {
+    fn default() -> Self {
+        Self { left: HEAVIEST, unread: None }
+    }
+}
+
+impl Room {
+    /// A part, if it is read.
+    fn part(&mut self, raw: &RawValue) -> Option<Value> {
+        let weight = weigh(raw.get().as_bytes());
+        let read = match weight > self.left {
+            true => Err(Unread::TooHeavy),
+            false => part(Some(raw)),
+        };
+        match read {
+            Ok(part) => {
+                self.left -= weight;
+                Some(part)
+            }
+            Err(why) => {
+                self.unread = self.unread.max(Some(why));
+                None
+            }
+        }
+    }
+
+    /// Those of some parts that are read.
+    fn parts(
+        &mut self,
+        parts: BTreeMap<String, &RawValue>,
+    ) -> impl Iterator<Item = (String, Value)> {
+        parts.into_iter().filter_map(|(name, raw)| Some((name, self.part(raw)?)))
+    }
+
+    /// Those of metadata, and `managedFields`, which are not read.
+    fn metadata<'a>(&mut self, raw: &'a RawValue) -> (Map<String, Value>, Option<&'a RawValue>) {
+        let mut members: BTreeMap<String, &RawValue> =
+            serde_json::from_str(raw.get()).unwrap_or_default();
+        let fields = members.remove("managedFields");
+        (self.parts(members).collect(), fields)
+    }
 }
 
 /// How many bytes a piece of a too heavy part may take to be kept whole.
@@ -209,14 +302,49 @@ mod tests {
         ] {
             let metadata = format!(r#"{{"name":"a","managedFields":[{}]}}"#, deep(fields));
             let text = format!(r#"{{"kind":"K","metadata":{metadata},"spec":{}}}"#, deep(spec));
-            let Object { object: read, is_whole } = object(&text).unwrap();
-            assert_eq!(is_whole, name == "flat", "{name}");
+            let Object { object: read, unread, fields: unread_fields } = object(&text).unwrap();
+            let why = |levels: usize| match levels {
+                ..=2 => None,
+                ..=500 => Some(Unread::TooDeep),
+                _ => Some(Unread::TooHeavy),
+            };
+            assert_eq!((unread, unread_fields), (why(spec), why(fields)), "{name}");
             let of = |path: &str| read.pointer(&format!("/{}", path.replace('.', "/"))).is_some();
             let paths = ["metadata.name", "metadata.managedFields", "spec", "kind"];
             let found: Vec<&str> = paths.into_iter().filter(|path| of(path)).collect();
             assert_eq!(json!(found), expected, "{name}");
         }
         assert!(object("[1").is_err() && object("{").is_err());
+    }
+
+    #[test]
+    fn of_an_object_is_read_what_is_not_too_heavy() {
+        let maps = |count: usize| format!("[{}{{}}]", r#"{"":0},"#.repeat(count));
+        let (light, half, heavy) = (maps(10), maps(15_000), maps(200_000));
+        let too_heavy = Some(Unread::TooHeavy);
+        for (name, fields, spec, status, expected, unread) in [
+            ("light", &light, &light, &light, vec!["fields", "spec", "status"], (None, None)),
+            ("its fields", &heavy, &light, &light, vec!["spec", "status"], (None, too_heavy)),
+            ("a part", &light, &heavy, &light, vec!["fields", "status"], (too_heavy, None)),
+            ("both halves", &light, &half, &half, vec!["fields", "spec"], (too_heavy, None)),
+            ("all of it", &heavy, &heavy, &heavy, vec![], (too_heavy, too_heavy)),
+        ] {
+            let metadata = format!(r#"{{"managedFields":{fields},"name":"a","uid":"u"}}"#);
+            let text =
+                format!(r#"{{"kind":"K","metadata":{metadata},"spec":{spec},"status":{status}}}"#);
+            let read = object(&text).unwrap();
+            assert_eq!((read.unread, read.fields), unread, "{name}");
+            let of = |path: &str| read.object.pointer(path).is_some();
+            let paths =
+                [("fields", "/metadata/managedFields"), ("spec", "/spec"), ("status", "/status")];
+            let found: Vec<_> = paths.into_iter().filter(|(_, path)| of(path)).collect();
+            let found: Vec<&str> = found.into_iter().map(|(name, _)| name).collect();
+            assert_eq!(found, expected, "{name}");
+            assert!(weigh(read.object.to_string().as_bytes()) <= HEAVIEST + (1 << 10), "{name}");
+            let expected = json!({"kind": "K", "metadata": {"name": "a", "uid": "u"}});
+            assert_eq!(head(&text).unwrap(), expected, "{name}");
+        }
+        assert!(head("[1]").is_err());
     }
 
     #[test]

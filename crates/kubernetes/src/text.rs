@@ -58,6 +58,11 @@ impl<K: DeserializeOwned> Text<K> {
         })
     }
 
+    /// All of it, unread.
+    pub(crate) fn text(&self) -> &str {
+        self.text.get()
+    }
+
     fn whole(&self) -> Option<K> {
         let text = self.text.get();
         (weigh(text.as_bytes()) <= deep::HEAVIEST).then(|| serde_json::from_str(text).ok())?

@@ -55,32 +55,62 @@ pub(crate) fn exposed(annotation: &str) -> Option<(&str, bool)> {
     plain.or_else(|| annotation.strip_prefix(ENCODED).map(|key| (key, true)))
 }
 
-/// The values that all objects together expose.
+/// Whether an object has an annotation that exposes something; its metadata is enough to tell.
+pub fn exposes(object: &Value) -> bool {
+    let mut annotations = object["metadata"]["annotations"].as_object().into_iter().flatten();
+    annotations.any(|(annotation, _)| exposed(annotation).is_some())
+}
+
+/// What objects expose, all of them together: see [`Exposed`].
+///
+/// # Errors
+///
+/// The first of [`Exposed::add`].
+pub fn expose<'a>(
+    objects: impl IntoIterator<Item = &'a Value>,
+) -> Result<BTreeMap<String, String>, NotExposed> {
+    let mut exposed = Exposed::default();
+    for object in objects {
+        exposed.add(object)?;
+    }
+    Ok(exposed.credentials)
+}
+
+/// What objects expose that are looked at one after the other, so that none has to be there for the next.
 ///
 /// A path that leads nowhere gives an empty text, as in the original, for example for an address that is not there yet.
 /// All paths together may take as many steps as a single one, [`jsonpath::MAX_STEPS`], and give no more than
 /// [`jsonpath::MAX_BYTES`] bytes: an object has room for thousands of annotations.
-///
-/// # Errors
-///
-/// The first of these faults: an annotation that is no JSONPath, or that finds several values or something other than
-/// text, a number or a boolean; data that is no UTF-8, except for base64; a key that is exposed already; too many
-/// values or steps.
-pub fn expose<'a>(
-    objects: impl IntoIterator<Item = &'a Value>,
-) -> Result<BTreeMap<String, String>, NotExposed> {
-    let mut credentials = BTreeMap::new();
-    let mut left = Left { steps: jsonpath::MAX_STEPS, bytes: jsonpath::MAX_BYTES };
-    for object in objects {
-        add(object, &mut credentials, &mut left)?;
+#[derive(Default)]
+pub struct Exposed {
+    /// By the keys of the annotations.
+    pub credentials: BTreeMap<String, String>,
+    left: Left,
+}
+
+impl Exposed {
+    /// Adds what another object exposes.
+    ///
+    /// # Errors
+    ///
+    /// The first of these faults: an annotation that is no JSONPath, or that finds several values or something other than
+    /// text, a number or a boolean; data that is no UTF-8, except for base64; a key that is exposed already; too many
+    /// values or steps.
+    pub fn add(&mut self, object: &Value) -> Result<(), NotExposed> {
+        add(object, &mut self.credentials, &mut self.left)
     }
-    Ok(credentials)
 }
 
 /// What the remaining paths may cost.
 struct Left {
     steps: usize,
     bytes: usize,
+}
+
+impl Default for Left {
+    fn default() -> Self {
+        Self { steps: jsonpath::MAX_STEPS, bytes: jsonpath::MAX_BYTES }
+    }
 }
 
 fn add(

@@ -34,7 +34,7 @@ pub mod translate;
 
 #[cfg(any(test, feature = "testing"))]
 pub use cel::evaluate;
-pub use expose::{NotExposed, expose, may_expose};
+pub use expose::{Exposed, NotExposed, expose, exposes, may_expose};
 pub use fault::{Fault, Problem};
 pub use period::period;
 pub use process::Processed;

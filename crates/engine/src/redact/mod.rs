@@ -16,7 +16,7 @@
 mod forms;
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use aho_corasick::{AhoCorasick, AhoCorasickBuilder, AhoCorasickKind, BuildError, MatchKind};
 use serde_json::Value;
@@ -111,7 +111,22 @@ impl std::fmt::Debug for Secrets {
     }
 }
 
-/// The ends of a text that were cut off, perhaps in the middle of a secret.
+/// Which of some texts stand in another, in a few passes over that. None, if that cannot be told.
+pub fn standing_in<'t>(texts: &[&'t str], within: &str) -> HashSet<&'t str> {
+    let mut found = HashSet::new();
+    let texts: Vec<&str> = texts.iter().copied().filter(|text| !text.is_empty()).collect();
+    for texts in in_parts(&texts) {
+        let automaton = automaton(texts);
+        let Ok(matches) = automaton.as_ref().map(|it| it.try_find_overlapping_iter(within)) else {
+            return HashSet::new();
+        };
+        let matches = matches.into_iter().flatten();
+        found.extend(matches.filter_map(|found| texts.get(found.pattern().as_usize()).copied()));
+    }
+    found
+}
+
+/// Which ends of a text were cut off, perhaps in the middle of a secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cut {
     /// The start: something came before.
@@ -211,10 +226,11 @@ fn with_lines(secrets: &Secrets) -> Vec<&[u8]> {
     values
 }
 
-/// Splits patterns into the groups that one automaton each looks for.
-fn in_parts(patterns: &[String]) -> impl Iterator<Item = &[String]> {
+/// Patterns by what one automaton looks for.
+fn in_parts<P: AsRef<str>>(patterns: &[P]) -> impl Iterator<Item = &[P]> {
     let mut bytes = 0;
     patterns.chunk_by(move |before, after| {
+        let (before, after) = (before.as_ref(), after.as_ref());
         bytes += before.len();
         let fits = bytes + after.len() <= MAX_AUTOMATON_BYTES;
         if !fits {
@@ -224,14 +240,14 @@ fn in_parts(patterns: &[String]) -> impl Iterator<Item = &[String]> {
     })
 }
 
-fn automaton(patterns: &[String]) -> Result<AhoCorasick, BuildError> {
+fn automaton<P: AsRef<str>>(patterns: &[P]) -> Result<AhoCorasick, BuildError> {
     // A DFA, the default for few patterns, takes a kilobyte for each byte of them; an NFA, as much for each of its states
     // that are dense.
     AhoCorasickBuilder::new()
         .match_kind(MatchKind::Standard)
         .kind(Some(AhoCorasickKind::ContiguousNFA))
         .dense_depth(1)
-        .build(patterns)
+        .build(patterns.iter().map(AsRef::as_ref))
 }
 
 /// The spans of a text that have to be masked.

@@ -289,3 +289,19 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn texts_that_stand_in_another_are_told() {
+    let within = "shop-web\nshop-data";
+    let long = "x".repeat(20_000);
+    for (name, texts, expected) in [
+        ("a part", vec!["web", "cart"], vec!["web"]),
+        ("one in another", vec!["shop", "shop-web", "hop"], vec!["shop", "shop-web", "hop"]),
+        ("all of it", vec![within], vec![within]),
+        ("nothing", vec!["", "webs"], vec![]),
+        ("none", vec![], vec![]),
+        ("in several passes", vec!["web", &long, "data", &long, "cart"], vec!["web", "data"]),
+    ] {
+        assert_eq!(standing_in(&texts, within), HashSet::from_iter(expected), "{name}");
+    }
+}

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use engine::redact::Redactor;
 use futures_util::{StreamExt, TryStreamExt, pin_mut, stream};
-use kube::Client;
 use kube::api::{Api, DynamicObject, GetParams, WatchEvent, WatchParams};
+use kube::{Client, Resource as _};
 use serde_json::Value;
 use template::ready::{Readiness, readiness};
 use tokio::task::JoinSet;
@@ -19,7 +19,7 @@ use super::Controller;
 use super::kinds::{Kinds, ServedKind};
 use super::make::AT_ONCE;
 use super::names::OWNER;
-use super::objects::{answered, requests};
+use super::objects::{Answered, asked, object_now, requests};
 use super::ours::Ours;
 use super::record::Record;
 use super::record_store::removed;
@@ -31,6 +31,8 @@ use super::table::{Work, is_newer};
 use super::trouble::Trouble;
 use super::values::{defaults, secrets};
 use crate::calls::{Again, CallError, call, there};
+use crate::deep::{Object, Unread, head};
+use crate::text::Text;
 
 /// How often awaited objects are read, beside the watch.
 const LOOK: Duration = Duration::from_secs(20);
@@ -230,7 +232,7 @@ impl Controller {
         let waiting = made.iter().filter(|made| made.state == State::Waiting);
         let looks = waiting.map(|made| async move {
             let readiness = match get_made(&self.kinds, client, ours, made).await? {
-                Sought::There(found) => readiness(&found),
+                Sought::There(found) => readiness_of(&found.read().await?.0),
                 Sought::Gone => Readiness::Failed("it was removed".to_owned()),
                 Sought::Foreign => Readiness::Failed("it is not of this instance".to_owned()),
             };
@@ -273,7 +275,7 @@ pub(super) fn judged(
 
 /// What was found in the place of an object that was made.
 pub(super) enum Sought {
-    There(Value),
+    There(Answered),
     /// The object does not exist any more, or is another one now.
     Gone,
     /// The object exists, and is not the instance's: nothing of it is shown.
@@ -291,30 +293,35 @@ pub(super) async fn get_made(
     let served = served.filter(|served| served.can_be_in(&made.namespace));
     let Some(served) = served else { return Ok(Sought::Gone) };
     let request = requests(&served, Some(&made.namespace)).get(&made.name, &GetParams::default());
-    let found = there(answered(client, request).await);
+    let found = there(asked(client, request).await);
     let found = kinds.seen(&served.resource.api_version, found)?;
-    Ok(match found.filter(|it| it["metadata"]["uid"] == *made.uid) {
+    Ok(match found.filter(|it| it.head["metadata"]["uid"] == *made.uid) {
         None => Sought::Gone,
-        Some(found) if ours.has_made(&served, made, &found) => Sought::There(found),
+        Some(found) if ours.has_made(&served, made, &found.head) => Sought::There(found),
         Some(_) => Sought::Foreign,
     })
 }
 
 /// The API of a kind in a namespace, or of a cluster-scoped kind.
-fn of_kind(client: &Client, served: &ServedKind, namespace: &str) -> Api<DynamicObject> {
+fn of_kind(client: &Client, served: &ServedKind, namespace: &str) -> Api<Text<DynamicObject>> {
     match served.is_namespaced {
         true => Api::namespaced_with(client.clone(), namespace, &served.resource),
         false => Api::all_with(client.clone(), &served.resource),
     }
 }
 
-fn whole(object: &DynamicObject) -> Value {
-    serde_json::to_value(object).unwrap_or_default()
+/// How one is. What is too heavy to be read is not known to be ready, and waited for until somebody makes it lighter; what is
+/// nested too deep decides nothing.
+pub(super) fn readiness_of(found: &Object) -> Readiness {
+    match found.unread {
+        Some(why @ Unread::TooHeavy) => Readiness::Waiting(format!("it {why}")),
+        Some(Unread::TooDeep) | None => readiness(&found.object),
+    }
 }
 
 /// Watches the objects with a label, for ever.
 async fn watch(
-    api: Api<DynamicObject>,
+    api: Api<Text<DynamicObject>>,
     label: String,
     seen: Seen,
     is_ours: impl Fn(&Value) -> bool,
@@ -349,21 +356,24 @@ async fn watch(
 /// Notes the readiness of an object; whether it is an awaited one.
 fn note(
     seen: &Seen,
-    object: &DynamicObject,
+    object: &Text<DynamicObject>,
     is_there: bool,
     is_ours: impl Fn(&Value) -> bool,
 ) -> bool {
     let lock = || seen.lock().unwrap_or_else(PoisonError::into_inner);
-    let Some(uid) = object.metadata.uid.as_ref().filter(|uid| lock().of.contains_key(*uid)) else {
+    let metadata = object.meta();
+    let Some(uid) = metadata.uid.as_ref().filter(|uid| lock().of.contains_key(*uid)) else {
         return false;
     };
     let changed = lock().changed.get(uid).cloned();
-    let version = object.metadata.resource_version.as_deref().unwrap_or_default();
+    let version = metadata.resource_version.as_deref().unwrap_or_default();
     if changed.is_some_and(|changed| changed != version && !is_newer(version, &changed)) {
         return false;
     }
-    let ours = is_there.then(|| whole(object)).filter(is_ours);
-    let readiness = ours.map(|object| readiness(&object));
+    let ours = is_there.then(|| head(object.text()).ok()).flatten().filter(is_ours);
+    // Where there is no room for it now it is asked for.
+    let read = ours.and_then(|_| object_now(object.text()));
+    let readiness = read.map(|(object, _room)| readiness_of(&object));
     let mut sight = lock();
     sight.is_doubtful |= readiness.is_none();
     sight.of.insert(uid.clone(), readiness);

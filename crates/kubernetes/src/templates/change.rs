@@ -40,7 +40,9 @@ impl Controller {
             |trouble: Trouble| trouble.of(&format!("unable to change {}", planned.words()));
         let found =
             get_whole(client, &self.kinds, planned).await.map_err(|error| failed(error.into()))?;
-        let Some(found) = found else { return self.make_one(instance, client, planned).await };
+        let Some((found, _room)) = found else {
+            return self.make_one(instance, client, planned).await;
+        };
         let found = self.ours(instance, planned, found).map_err(failed)?;
         let applied = match take_over(client, planned, &found).await {
             Ok(()) => apply(client, planned, &found, false).await,

@@ -178,7 +178,7 @@ impl Controller {
         }
         let found =
             get_whole(client, &self.kinds, planned).await.map_err(|error| of(error.into()))?;
-        let Some(found) = found else { return Ok(is("it is gone".to_owned())) };
+        let Some((found, _room)) = found else { return Ok(is("it is gone".to_owned())) };
         if !found["metadata"]["deletionTimestamp"].is_null() {
             return Ok(is("it is being removed".to_owned()));
         }

@@ -17,7 +17,7 @@ use template::ready;
 use super::Controller;
 use super::kinds::Kinds;
 use super::names::MANAGER;
-use super::objects::{answered, answered_whole, requests};
+use super::objects::{Room, answered, asked, requests, whole};
 use super::plan::Planned;
 use super::prepare::{NEXT_TURN, Prepared};
 use super::record::StoredRecord;
@@ -295,7 +295,7 @@ pub(super) async fn post(
     answered(client, requests.create(&params, body)).await
 }
 
-/// Reads an object, in the name of whoever the client acts for; `None` if it does not exist.
+/// Reads what identifies an object, as whoever the client is of.
 pub(super) async fn get(
     client: &Client,
     kinds: &Kinds,
@@ -306,13 +306,16 @@ pub(super) async fn get(
     kinds.seen(&planned.served.resource.api_version, there(found))
 }
 
-/// Like [`get`], but fails if a part of the object cannot be read.
+/// Reads an object, only if all of it can be read, and the room that it takes.
 pub(super) async fn get_whole(
     client: &Client,
     kinds: &Kinds,
     planned: &Planned,
-) -> Result<Option<Value>, CallError> {
+) -> Result<Option<(Value, Room)>, CallError> {
     let requests = requests(&planned.served, planned.namespace.as_deref());
-    let found = answered_whole(client, requests.get(&planned.name, &Default::default())).await;
-    kinds.seen(&planned.served.resource.api_version, there(found))
+    let found = asked(client, requests.get(&planned.name, &Default::default())).await;
+    let found = kinds.seen(&planned.served.resource.api_version, there(found))?;
+    let Some(found) = found else { return Ok(None) };
+    let (object, room) = found.read().await?;
+    Ok(Some((whole(object)?, room)))
 }

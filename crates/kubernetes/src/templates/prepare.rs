@@ -74,13 +74,13 @@ impl Controller {
             verified::check_values(instance, &given, &self.seal).map_err(Trouble::Final)?;
         }
         template.set_all(&given);
-        if let Some(before) = before {
-            stay(&mut template, &given, &before.record);
-        }
+        let was = || before.and_then(|before| before.template(before.record.revision));
+        let generated = stay(&mut template, &given, before.map(|it| &it.record), was);
         let Processed { objects, message, parameters, spent, .. } =
             processed(template).map_err(Trouble::Final)?;
         let Ok(turn) = self.turn(spent) else { return Ok(None) };
         let mut record = Record::of(instance, &parameters, message, self.now().to_string());
+        record.generated = Some(generated);
         record.translation = self.settings.translation.clone().map(Into::into);
         let mut kept = match before {
             None => StoredRecord::new(record, spec),

@@ -29,7 +29,7 @@ use super::record::{Former, Revision, Values};
 use super::resource::Key;
 use super::status::Made;
 use super::trouble::Trouble;
-use super::values::{secrets, stay, template, unprocessed};
+use super::values::{is_generated, secrets, stay, template, unprocessed};
 use crate::calls::CallError;
 
 /// A desired state of an instance: its template and parameter values.
@@ -126,9 +126,9 @@ pub async fn preview(
     let public: Vec<String> =
         defaults.filter_map(|it| it["value"].as_str()).map(str::to_owned).collect();
     template.set_all(order.values);
-    stay(&mut template, order.values, &recorded.record);
-    let is_generated = |it: &&template::Parameter| it.value.is_empty() && !it.generate.is_empty();
-    let generated = template.parameters.iter().filter(is_generated);
+    let was = || before.map(|before| before["template"].clone());
+    stay(&mut template, order.values, Some(&recorded.record), was);
+    let generated = template.parameters.iter().filter(|it| is_generated(it));
     let generated = generated.map(|it| it.name.clone()).collect();
     let known = [order.values, &recorded.record.parameters];
     let hides = |names: &[&str]| {
@@ -240,7 +240,7 @@ impl Look<'_> {
         makes_room: bool,
     ) -> Result<Previewed, Trouble> {
         let fate = match get_whole(self.client, &self.kinds, planned).await {
-            Ok(Some(found)) => self.fate(planned, was, found).await,
+            Ok(Some((found, _room))) => self.fate(planned, was, found).await,
             Ok(None) => match post(self.client, planned, true).await {
                 Ok(_) | Err(CallError::Exists) => Ok(Fate::Made),
                 Err(CallError::NotFound) if makes_room => Ok(Fate::Made),

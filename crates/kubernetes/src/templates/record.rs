@@ -13,7 +13,7 @@
 //! seal      that we wrote it          seal.1, …
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use data_encoding::{BASE64, HEXLOWER};
 use k8s_openapi::ByteString;
@@ -61,6 +61,10 @@ pub struct Record {
     pub(super) instance: Option<[String; 2]>,
     /// The values of the parameters.
     pub parameters: Values,
+    /// The parameters whose values were generated, in this revision or before, and stay. Absent in records written before
+    /// this field existed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) generated: Option<BTreeSet<String>>,
     /// The requester, as in `spec.requester`.
     pub requester: Value,
     /// The digest of the spec.
@@ -152,6 +156,7 @@ impl Record {
             recorded_at,
             instance: Some([instance.key.namespace.to_string(), instance.key.name.to_string()]),
             parameters: parameters.iter().map(|it| (it.name.clone(), it.value.clone())).collect(),
+            generated: None,
             requester: instance.spec()["requester"].clone(),
             spec: verified::digest(instance.spec()),
             translation: None,
@@ -325,6 +330,7 @@ pub(super) fn withdrawn(of: &Key, key: &hmac::Key) -> Value {
         recorded_at: String::new(),
         instance: None,
         parameters: Values::new(),
+        generated: None,
         requester: Value::Null,
         spec: String::new(),
         translation: None,

@@ -1,14 +1,14 @@
 //! Parameter values: given by the requester, kept from before, or generated.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
-use engine::redact::Secrets;
+use engine::redact::{Secrets, standing_in};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Client;
 use kube::api::Api;
 use serde_json::{Value, json};
-use template::{Fault, Processed, System, Template};
+use template::{Fault, Parameter, Processed, System, Template};
 
 use super::record::{Record, Values};
 use super::resource::Instance;
@@ -100,34 +100,74 @@ pub(super) fn defaults(template: &Value) -> Vec<String> {
 
 /// The values to be redacted: not those that the template contains, and not those that are a part of an object's name.
 pub(super) fn secrets(values: &Values, public: &[String], names: &[&str]) -> Secrets {
-    // With thousands of values and names, comparing each with each would take seconds.
+    // With thousands of values and names, looking for each alone would take seconds.
     let public: HashSet<&str> = public.iter().map(String::as_str).collect();
-    let names = names.join("\n");
-    let longest = names.split('\n').map(str::len).max().unwrap_or_default();
-    let named = |value: &str| {
-        value.len() <= longest && memchr::memmem::find(names.as_bytes(), value.as_bytes()).is_some()
-    };
+    let hidden = values.values().map(String::as_str).filter(|value| !public.contains(value));
+    let hidden: Vec<&str> = hidden.collect();
+    let longest = names.iter().map(|name| name.len()).max().unwrap_or_default();
+    let short: Vec<&str> = hidden.iter().copied().filter(|it| it.len() <= longest).collect();
+    let named = standing_in(&short, &names.join("\n"));
     let mut secrets = Secrets::default();
-    let hidden = values.values().filter(|value| !public.contains(value.as_str()) && !named(value));
+    let hidden = hidden.into_iter().filter(|value| !named.contains(value));
     hidden.for_each(|value| secrets.add(value.as_bytes()));
     secrets
 }
 
-/// Keeps the values that were generated before: a change of the template generates no second password.
-pub(super) fn stay(template: &mut Template, given: &Values, before: &Record) {
-    let is_generated = |it: &&template::Parameter| it.value.is_empty() && !it.generate.is_empty();
-    let generated = template.parameters.iter().filter(is_generated);
-    let names = generated.map(|it| &it.name).filter(|name| !given.contains_key(*name));
-    let stays = |name: &String| {
-        let value = before.parameters.get(name).filter(|value| !value.is_empty())?;
-        Some((name.clone(), value.clone()))
+/// Keeps the values that were generated before: a change of the template generates no second password. What the template
+/// itself said, and what was given and is not given any more, is what the template says now. `was`: the template before, if
+/// it is kept. The parameters whose values are generated, now or before.
+pub(super) fn stay(
+    template: &mut Template,
+    given: &Values,
+    before: Option<&Record>,
+    was: impl FnOnce() -> Option<Value>,
+) -> BTreeSet<String> {
+    let generated_before = before.map(|before| generated_before(before, was)).unwrap_or_default();
+    let kept = |name: &str| {
+        let value = before?.parameters.get(name).filter(|value| !value.is_empty())?;
+        generated_before.contains(name).then_some(value)
     };
-    let stay: Values = names.filter_map(stays).collect();
+    let (mut generated, mut stay) = (BTreeSet::new(), Values::new());
+    for parameter in &template.parameters {
+        let name = &parameter.name;
+        match (given.get(name), kept(name)) {
+            // Whoever rolls back gives it again.
+            (Some(given), Some(kept)) if given == kept => {}
+            (None, kept) if is_generated(parameter) => {
+                stay.extend(kept.map(|kept| (name.clone(), kept.clone())));
+            }
+            _ => continue,
+        }
+        generated.insert(name.clone());
+    }
     template.set_all(&stay);
+    generated
+}
+
+/// Whether the value of a parameter is generated.
+pub(super) fn is_generated(parameter: &Parameter) -> bool {
+    parameter.value.is_empty() && !parameter.generate.is_empty()
+}
+
+/// The parameters whose values were generated. Of a record from before they were noted, those that may have been: a password
+/// that changes is worse than one that stays.
+fn generated_before(before: &Record, was: impl FnOnce() -> Option<Value>) -> BTreeSet<String> {
+    if let Some(generated) = &before.generated {
+        return generated.clone();
+    }
+    match was().and_then(|was| Template::read(whole(&was)).ok()) {
+        Some(was) => {
+            let generated = was.parameters.into_iter().filter(is_generated);
+            generated.map(|parameter| parameter.name).collect()
+        }
+        None => before.parameters.keys().cloned().collect(),
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
     use super::*;
 
     #[test]
@@ -153,5 +193,76 @@ mod tests {
         ] {
             assert_eq!(values(data), expected, "{name}");
         }
+    }
+
+    /// Each name is as long as Kubernetes takes it, and each value begins as a name does: one by one they took half a minute.
+    #[test]
+    fn thousands_of_values_are_looked_for_in_thousands_of_names_in_no_time() {
+        let names: Vec<String> =
+            (0..4200).map(|number| format!("{number:04}-{}", "name".repeat(62))).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let letters = |number: usize| -> String {
+            (0..7).map(|digit| ["n", "a", "m", "e"][(number >> (2 * digit)) & 3]).collect()
+        };
+        let value = |number: usize| format!("{}{}", "name".repeat(5), letters(number));
+        let mut values: Values =
+            (0..10_000).map(|number| (format!("P{number}"), value(number))).collect();
+        values.insert("NAME".to_owned(), "4199-name".to_owned());
+        values.insert("PUBLIC".to_owned(), "changeme".to_owned());
+        let begun = Instant::now();
+        let found = secrets(&values, &["changeme".to_owned()], &names);
+        assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+        assert_eq!(found.iter().count(), 9_999, "all but the one that goes on as a name does");
+        assert!(found.iter().all(|it| it.starts_with(b"namename")));
+    }
+
+    /// What becomes of PASSWORD with a revision that generates it, by what it was in the one before.
+    #[test]
+    fn only_what_was_generated_stays() {
+        let of = |parameter: Value| {
+            Template::read(json!({
+                "apiVersion": template::API_VERSION, "kind": template::KIND, "objects": [],
+                "parameters": [parameter],
+            }))
+            .unwrap()
+        };
+        let generates = json!({"name": "PASSWORD", "generate": "expression", "from": "[a-z]{8}"});
+        let public = json!({"name": "PASSWORD", "value": "was"});
+        let plain = json!({"name": "PASSWORD"});
+        let none: &[&str] = &[];
+        let noted = |names: &[&str]| Some(names.iter().map(|it| (*it).to_owned()).collect());
+        for (name, noted, was, given, stays, is_noted) in [
+            ("it was generated", noted(&["PASSWORD"]), Some(&generates), None, true, true),
+            ("another was", noted(&["OTHER"]), Some(&generates), None, false, true),
+            ("it was given", noted(none), Some(&generates), None, false, true),
+            ("it was public", noted(none), Some(&public), None, false, true),
+            ("it is given now", noted(&["PASSWORD"]), Some(&generates), Some("new"), false, false),
+            ("it is given as it was", noted(&["PASSWORD"]), None, Some("was"), false, true),
+            ("it was given as it is", noted(none), None, Some("was"), false, false),
+            ("it is emptied", noted(&["PASSWORD"]), None, Some(""), false, false),
+            ("not noted: generated or given", None, Some(&generates), None, true, true),
+            ("not noted: public", None, Some(&public), None, false, true),
+            ("not noted: plain, so given", None, Some(&plain), None, false, true),
+            ("not noted, and the template is not kept", None, None, None, true, true),
+        ] {
+            let mut record: Record = serde_json::from_value(json!({
+                "parameters": {"PASSWORD": "was"}, "requester": {}, "spec": "",
+            }))
+            .unwrap();
+            record.generated = noted;
+            let given: Values =
+                given.into_iter().map(|it| ("PASSWORD".to_owned(), it.to_owned())).collect();
+            let mut template = of(generates.clone());
+            template.set_all(&given);
+            let was = || was.map(|was| json!({"objects": [], "parameters": [was]}));
+            let generated = stay(&mut template, &given, Some(&record), was);
+            assert_eq!(generated.contains("PASSWORD"), is_noted, "{name}");
+            let value = template.parameters[0].value.as_str();
+            let expected = given.get("PASSWORD").map_or("", String::as_str);
+            assert_eq!(value, if stays { "was" } else { expected }, "{name}");
+        }
+        let mut template = of(generates.clone());
+        let generated = stay(&mut template, &Values::new(), None, || None);
+        assert_eq!(generated, BTreeSet::from(["PASSWORD".to_owned()]), "of the first revision");
     }
 }

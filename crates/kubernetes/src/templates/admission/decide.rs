@@ -62,7 +62,7 @@ pub(super) fn judge(review: &Review, means: &AdmissionContext<'_>) -> Judged {
     if let Some(NotRead { why, stays }) = review.unread {
         // The instance was admitted before; nothing is made of it, and its finalizer has to be removable.
         return Judged::Answered(match stays && kind == Kind::TemplateInstance {
-            true => Answer::as_it_is(),
+            true => instance::stays(review),
             false => Answer::senseless(&format!("the {} {why}", kind.name())),
         });
     }

@@ -144,6 +144,12 @@ pub(super) fn update(review: &Review, means: &AdmissionContext<'_>) -> Judged {
     depends(review, name, allowed, refused)
 }
 
+/// One whose spec stays as it is: what was verified of it stays, too, whatever is written in its place.
+pub(super) fn stays(review: &Review) -> Answer {
+    let verified = review.old["metadata"]["annotations"][VERIFIED].as_str();
+    Answer::patched(annotate(&review.object["metadata"], verified))
+}
+
 /// The generation that the API server will count for the change.
 fn next_generation(review: &Review) -> i64 {
     review.old["metadata"]["generation"].as_i64().unwrap_or_default().saturating_add(1)

@@ -7,7 +7,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::access::Identity;
-use crate::deep::{Unread, part};
+use crate::deep::{Unread, desired, head};
 use crate::templates::names::GROUP;
 
 /// The only accepted version: `admissionReviewVersions: [v1]`.
@@ -32,9 +32,9 @@ pub(super) struct Review {
     pub(super) namespace: String,
     /// The user who makes the request; an impersonated one, if there is one.
     pub(super) who: Identity,
-    /// The object as it is to be. Null where nothing depends on it, and where it cannot be read.
+    /// As it is to be, without its status. Null where nothing depends on it; where it is not read, what identifies it.
     pub(super) object: Value,
-    /// The present object; null if it is new, and where `object` is.
+    /// The same as it is; null if it is new, and where the object is.
     pub(super) old: Value,
     /// Why the objects could not be read, if so.
     pub(super) unread: Option<NotRead>,
@@ -121,20 +121,24 @@ struct Request<'a> {
 }
 
 impl Request<'_> {
-    /// The object, the former one, and why they could not be read. Those of other kinds and requests are not read:
-    /// nothing depends on them.
+    /// The object, the one before, and why they are not read. The status does not count: it is not what is asked for, and as
+    /// heavy as all that was made. Nothing depends on those of other kinds and requests:
+    /// what cannot be read of them is in nobody's way.
     fn objects(&self) -> (Value, Value, Option<NotRead>) {
         let is_ours =
             self.kind.group == GROUP && self.sub_resource.as_ref().is_none_or(String::is_empty);
         if !is_ours || !matches!(self.operation.as_str(), "CREATE" | "UPDATE") {
             return Default::default();
         }
-        match (part(self.object), part(self.old_object)) {
+        match (desired(self.object), desired(self.old_object)) {
             (Ok(object), Ok(old)) => (object, old, None),
             (Err(why), _) | (_, Err(why)) => {
-                let (object, old) = (Sketch::of(self.object), Sketch::of(self.old_object));
-                let stays = self.old_object.is_some() && object.spec() == old.spec();
-                (Value::Null, Value::Null, Some(NotRead { why, stays }))
+                let specs = [self.object, self.old_object].map(Sketch::of);
+                let stays = self.old_object.is_some() && specs[0].spec() == specs[1].spec();
+                let head = |raw: Option<&RawValue>| raw.and_then(|raw| head(raw.get()).ok());
+                let heads = [self.object, self.old_object].map(|it| head(it).unwrap_or_default());
+                let [object, old] = heads;
+                (object, old, Some(NotRead { why, stays }))
             }
         }
     }

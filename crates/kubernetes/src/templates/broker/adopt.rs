@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use engine::record::{Key, Lifecycle, Made, Ordered, Record};
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt as _;
@@ -21,9 +22,11 @@ use super::claim::Claim;
 use super::front::Front;
 use super::ids::{Named, is_uuid};
 use super::rights::of_group;
+use super::strict::Claims;
 use super::{TemplateBroker, failed, identity};
 use crate::calls::find;
 use crate::templates::names::VERIFIED;
+use crate::templates::record::Values;
 use crate::templates::verified;
 
 /// The `Retry-After` of an answer that something is not known now.
@@ -53,17 +56,19 @@ pub(super) struct Asked {
     pub(super) sold: Option<(ServiceId, PlanId)>,
     /// For an order: the namespace, the organization and the space.
     pub(super) place: Option<[String; 3]>,
+    /// Of an order: what is kept of its parameters, where they are what the template takes.
+    pub(super) values: Option<Values>,
 }
 
 impl Asked {
     /// For a request to bind or to change an instance.
     pub(super) fn used(sold: Option<(ServiceId, PlanId)>) -> Self {
-        Self { aim: Aim::Use, sold, place: None }
+        Self { aim: Aim::Use, sold, place: None, values: None }
     }
 
     /// For a request that names service and plan.
     pub(super) fn of(aim: Aim, service: &ServiceId, plan: &PlanId) -> Self {
-        Self { aim, sold: Some((service.clone(), plan.clone())), place: None }
+        Self { aim, sold: Some((service.clone(), plan.clone())), place: None, values: None }
     }
 }
 
@@ -155,7 +160,10 @@ impl Front {
             return Ok(None);
         };
         let made = match taken(found.map(|found| stands(&found, 0)), asked.aim) {
-            Taken::Unknown => return Ok(None),
+            Taken::Unknown => {
+                self.broker.is_same_order(&claim, &asked).await?;
+                return Ok(None);
+            }
             Taken::GoesOn(words) => {
                 return Ok(Some(words.unwrap_or_else(|| "it is still being made".to_owned())));
             }
@@ -272,6 +280,17 @@ pub(super) fn elsewhere() -> Error {
     Error::new(ErrorKind::Conflict, "the id is taken by an instance in another namespace")
 }
 
+#[async_trait]
+impl Claims for TemplateBroker {
+    async fn has(&self, instance: &InstanceId) -> Result<bool, Error> {
+        if !is_uuid(instance.as_str()) {
+            return Ok(false);
+        }
+        let claim = self.claimed(instance.as_str()).await.map_err(unknown)?;
+        Ok(claim.is_some_and(|claim| self.takes(&claim)))
+    }
+}
+
 impl TemplateBroker {
     /// Whether the instance of a claim is in a namespace that this broker serves.
     fn takes(&self, claim: &Claim) -> bool {
@@ -346,18 +365,46 @@ impl TemplateBroker {
         })
     }
 
+    /// An order that was interrupted is gone on with by the same order alone: the Secret of the parameters may be there, and
+    /// what is made of others would be neither.
+    ///
+    /// # Errors
+    /// If it has other parameters.
+    pub(super) async fn is_same_order(&self, claim: &Claim, asked: &Asked) -> Result<(), Error> {
+        let Some(values) = &asked.values else { return Ok(()) };
+        let kept = self.kept_parameters(claim).await.map_err(unknown)?;
+        let is_same = |kept: Object| {
+            kept.len() == values.len()
+                && values.iter().all(|(name, value)| kept.get(name).is_some_and(|it| it == value))
+        };
+        match kept.is_none_or(is_same) {
+            true => Ok(()),
+            false => {
+                let words = "the id is taken by an order with other parameters, which was interrupted: repeat that one, or \
+                             remove it first";
+                Err(Error::new(ErrorKind::Conflict, words))
+            }
+        }
+    }
+
     /// The parameters in a claim's Secret; entries that are not UTF-8 are left out.
     async fn parameters(&self, claim: &Claim) -> Result<Object, Failure> {
+        Ok(self.kept_parameters(claim).await?.unwrap_or_default())
+    }
+
+    /// The same; `None` if there is no such Secret, or it is not the claim's.
+    async fn kept_parameters(&self, claim: &Claim) -> Result<Option<Object>, Failure> {
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), claim.namespace());
         let what = format!("Secret {}", claim.secret());
         let found =
             find(secrets.get(claim.secret())).await.map_err(|error| failed(&what, error))?;
         let found = found.filter(|found| claim.owns(&found.metadata));
-        let data: BTreeMap<_, _> = found.and_then(|found| found.data).unwrap_or_default();
+        let Some(found) = found else { return Ok(None) };
+        let data: BTreeMap<_, _> = found.data.unwrap_or_default();
         let text = |(name, value): (String, k8s_openapi::ByteString)| {
             Some((name, Value::String(String::from_utf8(value.0).ok()?)))
         };
-        Ok(data.into_iter().filter_map(text).collect())
+        Ok(Some(data.into_iter().filter_map(text).collect()))
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use engine::Engine;
 use futures_util::{StreamExt, pin_mut};
 use k8s_openapi::api::core::v1::Namespace;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::ResourceExt as _;
 use kube::api::{
     Api, DynamicObject, ListParams, PartialObjectMeta, Patch, PatchParams, PostParams,
@@ -27,6 +27,8 @@ use crate::templates::names::{GROUP, Kind, VERSION};
 const ROUNDS: usize = 5;
 /// The pause before claims are checked again, where that failed.
 const AGAIN: Duration = Duration::from_secs(10);
+/// How soon whoever begins to lead looks at claims that it has left to another.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// The claim of a service instance: a BrokerTemplateInstance.
 pub(super) struct Claim {
@@ -82,12 +84,26 @@ impl Claim {
         uid.is_some_and(|uid| owners.any(|owner| owner.uid == uid))
     }
 
-    /// Checks that an object which exists already belongs to the claim's order.
+    /// Whether an object was made for claims of this name that there were before: Kubernetes removes it, in its own time.
+    fn owned_before(&self, object: &ObjectMeta) -> bool {
+        let owners = object.owner_references.as_deref().unwrap_or_default();
+        let was_one = |owner: &OwnerReference| {
+            owner.kind == Kind::BrokerTemplateInstance.name()
+                && owner.name == self.name()
+                && owner.api_version.split_once('/').is_some_and(|(group, _)| group == GROUP)
+        };
+        !owners.is_empty() && !self.owns(object) && owners.iter().all(was_one)
+    }
+
+    /// What exists already has to be of the same order. What is of one before, of the same id, is gone in a moment.
     pub(super) fn check(&self, what: &str, object: &ObjectMeta) -> Result<(), Failure> {
         let name = object.name.as_deref().unwrap_or_default();
-        match self.owns(object) {
-            true => Ok(()),
-            false => {
+        match (self.owns(object), self.owned_before(object)) {
+            (true, _) => Ok(()),
+            (false, true) => {
+                Err(transient(format!("{what} {name}: that of the order before is still there")))
+            }
+            (false, false) => {
                 Err(Failure::failed(format!("{what} {name}: exists, and is not of this order")))
             }
         }
@@ -191,8 +207,17 @@ impl TemplateBroker {
         let events = watcher(namespaces, watching()).backoff(Again::default());
         pin_mut!(events);
         let (mut listed, mut there) = (HashSet::new(), HashSet::new());
-        let mut is_first = true;
-        while let Some(event) = events.next().await {
+        let (mut is_first, mut is_left) = (true, false);
+        loop {
+            let event = tokio::select! {
+                event = events.next() => event,
+                // Whoever led when their namespaces went may have ended before it came to them.
+                () = tokio::time::sleep(LOOK), if is_left => {
+                    is_left = !self.sweep(&engine, &there).await;
+                    continue;
+                }
+            };
+            let Some(event) = event else { return };
             match event {
                 Ok(Event::Init) => listed.clear(),
                 Ok(Event::InitApply(it)) => drop(listed.insert(it.name_any())),
@@ -206,11 +231,11 @@ impl TemplateBroker {
                     if std::mem::take(&mut is_first) {
                         self.say_unknown(&there);
                     }
-                    self.sweep(&engine, &there).await;
+                    is_left = !self.sweep(&engine, &there).await;
                 }
                 Ok(Event::Delete(it)) => {
                     there.remove(&it.name_any());
-                    self.sweep(&engine, &there).await;
+                    is_left = !self.sweep(&engine, &there).await;
                 }
                 Err(error) => tracing::warn!(%error, "namespaces cannot be watched now"),
             }
@@ -230,15 +255,17 @@ impl TemplateBroker {
         }
     }
 
-    async fn sweep(&self, engine: &Engine, namespaces: &HashSet<String>) {
+    /// Removes the claims of namespaces that are gone, if it leads; whether it does.
+    async fn sweep(&self, engine: &Engine, namespaces: &HashSet<String>) -> bool {
         self.know(namespaces);
         if !engine.drives() {
-            return;
+            return false;
         }
         while let Err(error) = self.sweep_once(namespaces).await {
             tracing::warn!(%error, "claims of namespaces that are gone stay for now");
             tokio::time::sleep(AGAIN).await;
         }
+        true
     }
 
     fn know(&self, namespaces: &HashSet<String>) {

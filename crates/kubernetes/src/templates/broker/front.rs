@@ -20,9 +20,10 @@ use super::adopt::{Aim, Asked, elsewhere};
 use super::ids::is_uuid;
 use super::life;
 use super::rights::{Rights, creation_of_secrets, of_group, reading_of_secret};
-use super::{TemplateBroker, asked, identity};
+use super::{TemplateBroker, asked, identity, parameters};
 use crate::calls::{CallError, find};
 use crate::syntax::is_label;
+use crate::templates::record::Values;
 use crate::templates::requester::Requester;
 
 /// The template broker's engine, behind these checks.
@@ -61,13 +62,24 @@ impl Front {
 
     /// Checks that the requester may see the state of an instance: they need the right to get it.
     async fn may_see(&self, call: &Call, instance: &InstanceId) -> Result<(), Error> {
+        self.may("get", call, instance).await
+    }
+
+    /// Checks that the requester has a right to the TemplateInstance of an instance. If its namespace is gone, so are all
+    /// rights in it: nobody needs one then.
+    async fn may(
+        &self,
+        verb: &'static str,
+        call: &Call,
+        instance: &InstanceId,
+    ) -> Result<(), Error> {
         let requester = identity::requester(call.originating_identity.as_ref())?;
         let Some(namespace) = self.namespace(instance).await? else { return Ok(()) };
         if self.broker.is_gone(&namespace).await {
             return Ok(());
         }
         let name = instance.as_str().to_owned();
-        self.rights.check(&requester, of_group("get", "templateinstances", namespace, name)).await
+        self.rights.check(&requester, of_group(verb, "templateinstances", namespace, name)).await
     }
 
     /// Checks that the requester may see the credentials of an instance: they need the right to read Secrets there now,
@@ -85,6 +97,14 @@ impl Front {
         let Some(template) = self.broker.templates.get(service.as_str()) else { return Ok(()) };
         let (namespace, name) = (template.namespace.clone(), template.name.clone());
         self.rights.check(requester, of_group("get", "templates", namespace, name)).await
+    }
+
+    /// What is kept of an order's parameters. What its template does not take, whoever carries it out says.
+    fn values(&self, request: &ProvisionRequest) -> Option<Values> {
+        let template = self.broker.templates.get(request.service_id.as_str())?;
+        let none = Object::default();
+        let given = request.parameters.as_ref().map_or(&none, osb::Sensitive::expose);
+        parameters::of_order(&template.document, given).ok()
     }
 
     /// Checks that the requester may change an instance: they need the rights to change it and to make a Secret for its
@@ -161,18 +181,9 @@ impl Front {
         }
     }
 
-    /// Checks that the requester may remove an instance, or a binding of it: they need the right to delete it. If its
-    /// namespace is gone, so are all rights in it: nobody needs one then.
+    /// Checks that the requester may remove an instance, or a binding of it: they need the right to delete it.
     async fn may_remove(&self, call: &Call, instance: &InstanceId) -> Result<(), Error> {
-        let requester = identity::requester(call.originating_identity.as_ref())?;
-        let Some(namespace) = self.namespace(instance).await? else { return Ok(()) };
-        if self.broker.is_gone(&namespace).await {
-            return Ok(());
-        }
-        let name = instance.as_str().to_owned();
-        self.rights
-            .check(&requester, of_group("delete", "templateinstances", namespace, name))
-            .await
+        self.may("delete", call, instance).await
     }
 }
 
@@ -249,9 +260,10 @@ impl Backend for Front {
         self.rights.check(&requester, instances).await?;
         self.rights.check(&requester, creation_of_secrets(namespace.clone())).await?;
         let place = [&namespace, &request.organization_guid, &request.space_guid];
-        let asked = Asked::of(Aim::Order, &request.service_id, &request.plan_id);
         let place = Some(place.map(ToOwned::to_owned));
-        self.adopt(call, instance, Asked { place, ..asked }).await?;
+        let values = self.values(&request);
+        let asked = Asked::of(Aim::Order, &request.service_id, &request.plan_id);
+        self.adopt(call, instance, Asked { place, values, ..asked }).await?;
         let known = self.engine.store().glance(&Key::Instance(instance.clone())).await;
         let known = known.ok().flatten().as_ref().and_then(ordered);
         if known.is_some_and(|it| namespace_of(&it) != namespace) {

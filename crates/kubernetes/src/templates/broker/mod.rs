@@ -29,6 +29,8 @@ mod revision;
 mod rights;
 mod stock;
 mod strict;
+#[cfg(test)]
+mod tests;
 mod unsaved;
 
 use std::collections::HashSet;
@@ -125,7 +127,7 @@ impl TemplateBroker {
         let front = Front::new(engine.clone(), self.clone());
         match self.status_codes {
             StatusCodes::Specification => Arc::new(front),
-            StatusCodes::Original => Arc::new(Strict::new(front, engine)),
+            StatusCodes::Original => Arc::new(Strict::new(front, engine, Arc::new(self.clone()))),
         }
     }
 

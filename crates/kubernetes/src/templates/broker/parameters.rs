@@ -87,10 +87,26 @@ pub(super) async fn keep(
     match call(secrets.create(&PostParams::default(), &secret)).await {
         Ok(_) => Ok(()),
         Err(CallError::Exists) => {
-            let found = call(secrets.get_metadata(name)).await;
-            claim.check("Secret", &found.map_err(|error| failed(&what, error))?.metadata)
+            let found = call(secrets.get(name)).await.map_err(|error| failed(&what, error))?;
+            claim.check("Secret", &found.metadata)?;
+            is_of(&found, values, &what)
         }
         Err(error) => Err(failed(&what, error.of_a_secret())),
+    }
+}
+
+/// What is there of an attempt before has to have the same parameters: what is sealed with others would be refused for
+/// somebody else's doing.
+fn is_of(found: &Secret, values: &Values, what: &str) -> Result<(), Failure> {
+    let data = found.data.iter().flatten().map(|(name, value)| (name.as_str(), &*value.0));
+    match data.eq(values.iter().map(|(name, value)| (name.as_str(), value.as_bytes()))) {
+        true => Ok(()),
+        false => Err(Failure::new(
+            FailureKind::Conflict,
+            format!(
+                "{what}: exists, with other parameters than are asked for: remove what was ordered, and order it anew"
+            ),
+        )),
     }
 }
 

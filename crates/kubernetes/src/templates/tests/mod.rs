@@ -1,5 +1,6 @@
 //! What is decided without a cluster.
 
+mod exposed;
 mod kept;
 mod objects;
 mod ours;

@@ -1,9 +1,12 @@
+use data_encoding::BASE64;
 use serde_json::{Value, json};
 
 use super::{
     AdmissionContext, Changes, Judged, Kind, NOW, Review, came, create, instance, judge, kept, key,
     message, patched, request, update,
 };
+use crate::deep::Unread;
+use crate::templates::names::VERIFIED;
 
 #[test]
 fn templates_are_read_when_they_are_made() {
@@ -176,23 +179,29 @@ fn what_is_not_read_is_refused_where_it_is_news() {
     let too_deep = "the TemplateInstance is nested more than 127 levels deep: make it flatter";
     let too_heavy = "the TemplateInstance would take more than 16 MiB of memory: let it have fewer maps and lists";
     let with_label = |object: &str| object.replace(r#""a":"1""#, r#""a":"2""#);
-    for (name, object, old, expected) in [
-        ("deep and new", &deep, "null", Some(too_deep)),
-        ("heavy and new", &heavy, "null", Some(too_heavy)),
-        ("it becomes heavy", &heavy, &good, Some(too_heavy)),
-        ("it was heavy", &good, &heavy, Some(too_heavy)),
-        ("its label changes", &with_label(&heavy), &heavy, None),
-        ("the label of a deep one", &with_label(&deep), &deep, None),
+    let verified = |object: &str, seal: &str| {
+        let annotations = format!(r#""annotations":{{"{VERIFIED}":"{seal}"}},"labels""#);
+        object.replacen(r#""labels""#, &annotations, 1)
+    };
+    let (sealed, forged) = (verified(&heavy, "ours"), verified(&heavy, "another's"));
+    let path = format!("/metadata/annotations/{}", VERIFIED.replace('/', "~1"));
+    let back = json!([{"op": "add", "path": path, "value": "ours"}]);
+    let all_back =
+        json!([{"op": "add", "path": "/metadata/annotations", "value": {VERIFIED: "ours"}}]);
+    let away = json!([{"op": "remove", "path": path}]);
+    for (name, object, old, expected, patch) in [
+        ("deep and new", &deep, "null", Some(too_deep), None),
+        ("heavy and new", &heavy, "null", Some(too_heavy), None),
+        ("it becomes heavy", &heavy, &*good, Some(too_heavy), None),
+        ("it was heavy", &good, &*heavy, Some(too_heavy), None),
+        ("its label changes", &with_label(&heavy), &*heavy, None, None),
+        ("the label of a deep one", &with_label(&deep), &*deep, None, None),
+        ("what is verified stays", &with_label(&sealed), &*sealed, None, None),
+        ("it is replaced", &forged, &*sealed, None, Some(back)),
+        ("it is taken away", &heavy, &*sealed, None, Some(all_back)),
+        ("it is made up", &forged, &*heavy, None, Some(away)),
     ] {
-        let operation = if old == "null" { "CREATE" } else { "UPDATE" };
-        let request = request(operation, Kind::TemplateInstance, &json!("object"), &json!("old"));
-        let review = json!({
-            "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request,
-        });
-        let text = review.to_string();
-        let text = text.replace(r#""object":"object""#, &format!(r#""object":{object}"#));
-        let text = text.replace(r#""oldObject":"old""#, &format!(r#""oldObject":{old}"#));
-        let review = Review::read(text.as_bytes()).unwrap();
+        let review = review_of(object, old);
         let key = key();
         let changes = Changes::Refused;
         let means =
@@ -201,6 +210,47 @@ fn what_is_not_read_is_refused_where_it_is_news() {
         let response = answer.document("42")["response"].clone();
         assert_eq!(response["status"]["message"].as_str(), expected, "{name}");
         assert_eq!(response["allowed"], expected.is_none(), "{name}");
-        assert!(response["patch"].is_null(), "{name}");
+        let patched = response["patch"].as_str().map(|patch| {
+            serde_json::from_slice::<Value>(&BASE64.decode(patch.as_bytes()).unwrap()).unwrap()
+        });
+        assert_eq!(patched, patch, "{name}");
     }
+}
+
+/// What is asked of one that becomes this, and was that; both as JSON.
+fn review_of(object: &str, old: &str) -> Review {
+    let operation = if old == "null" { "CREATE" } else { "UPDATE" };
+    let request = request(operation, Kind::TemplateInstance, &json!("object"), &json!("old"));
+    let review = json!({
+        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request,
+    });
+    let text = review.to_string();
+    let text = text.replace(r#""object":"object""#, &format!(r#""object":{object}"#));
+    let text = text.replace(r#""oldObject":"old""#, &format!(r#""oldObject":{old}"#));
+    Review::read(text.as_bytes()).unwrap()
+}
+
+/// As one with thousands of objects has it.
+#[test]
+fn the_status_and_managed_fields_are_in_nobodys_way() {
+    let maps = |count: usize| format!("[{}0]", r#"{"":0},"#.repeat(count));
+    let of = |name: &str, objects: &str, status: &str| {
+        let metadata = json!({"name": name}).to_string();
+        let metadata =
+            metadata.replacen('{', &format!(r#"{{"managedFields":{},"#, maps(15_000)), 1);
+        format!(
+            r#"{{"metadata":{metadata},"spec":{{"template":{{"objects":{objects}}}}},"status":{status}}}"#
+        )
+    };
+    let (objects, status) = (maps(15_000), maps(30_000));
+    let review = review_of(&of("new", &objects, &status), &of("old", &objects, &status));
+    assert_eq!(review.unread, None);
+    for (name, object) in [("new", &review.object), ("old", &review.old)] {
+        assert_eq!(object["metadata"], json!({"name": name}));
+        assert_eq!(object["spec"]["template"]["objects"].as_array().unwrap().len(), 15_001);
+        assert_eq!(object["status"], Value::Null);
+    }
+    let objects = maps(30_000);
+    let review = review_of(&of("new", &objects, "{}"), "null");
+    assert_eq!(review.unread.unwrap().why, Unread::TooHeavy);
 }
