@@ -15,7 +15,7 @@ use crate::message::MESSAGE_FILE;
 
 /// The variable that holds the order, of the container that runs the broker.
 pub const ORDER_VARIABLE: &str = "MANCIPLE_ORDER";
-/// The variable with the [`Gathering`], of the container whose agent gathers.
+/// The variable with the [`Gathering`](crate::Gathering), of the container whose agent gathers.
 pub const GATHERING_VARIABLE: &str = "MANCIPLE_GATHERING";
 /// The variable that names the directory of a mounted Secret with [`Given::files`], of the container
 /// that installs the agent.
