@@ -111,19 +111,20 @@ impl std::fmt::Debug for Secrets {
     }
 }
 
-/// Which of some texts stand in another, in a few passes over that. None, if that cannot be told.
-pub fn standing_in<'t>(texts: &[&'t str], within: &str) -> HashSet<&'t str> {
-    let mut found = HashSet::new();
-    let texts: Vec<&str> = texts.iter().copied().filter(|text| !text.is_empty()).collect();
-    for texts in in_parts(&texts) {
-        let automaton = automaton(texts);
-        let Ok(matches) = automaton.as_ref().map(|it| it.try_find_overlapping_iter(within)) else {
-            return HashSet::new();
-        };
-        let matches = matches.into_iter().flatten();
-        found.extend(matches.filter_map(|found| texts.get(found.pattern().as_usize()).copied()));
-    }
-    found
+/// Tells which of some texts are part of one of some names. Its cost grows with the texts and the names one by one, not with
+/// their product, whatever they are: all ends of the names are sorted, and each text is looked for among them. So it is for
+/// names as objects have them, of which all ends together are short.
+pub fn standing_in<'t>(texts: &[&'t str], names: &[&str]) -> HashSet<&'t str> {
+    let names: BTreeSet<&[u8]> = names.iter().map(|name| name.as_bytes()).collect();
+    let mut ends: Vec<&[u8]> =
+        names.iter().flat_map(|name| (0..name.len()).filter_map(|at| name.get(at..))).collect();
+    ends.sort_unstable();
+    let stands = |text: &&&str| {
+        let text = text.as_bytes();
+        let first = ends.partition_point(|end| *end < text);
+        !text.is_empty() && ends.get(first).is_some_and(|end| end.starts_with(text))
+    };
+    texts.iter().filter(stands).copied().collect()
 }
 
 /// Which ends of a text were cut off, perhaps in the middle of a secret.
@@ -227,10 +228,9 @@ fn with_lines(secrets: &Secrets) -> Vec<&[u8]> {
 }
 
 /// Patterns by what one automaton looks for.
-fn in_parts<P: AsRef<str>>(patterns: &[P]) -> impl Iterator<Item = &[P]> {
+fn in_parts(patterns: &[String]) -> impl Iterator<Item = &[String]> {
     let mut bytes = 0;
     patterns.chunk_by(move |before, after| {
-        let (before, after) = (before.as_ref(), after.as_ref());
         bytes += before.len();
         let fits = bytes + after.len() <= MAX_AUTOMATON_BYTES;
         if !fits {
@@ -240,14 +240,14 @@ fn in_parts<P: AsRef<str>>(patterns: &[P]) -> impl Iterator<Item = &[P]> {
     })
 }
 
-fn automaton<P: AsRef<str>>(patterns: &[P]) -> Result<AhoCorasick, BuildError> {
+fn automaton(patterns: &[String]) -> Result<AhoCorasick, BuildError> {
     // A DFA, the default for few patterns, takes a kilobyte for each byte of them; an NFA, as much for each of its states
     // that are dense.
     AhoCorasickBuilder::new()
         .match_kind(MatchKind::Standard)
         .kind(Some(AhoCorasickKind::ContiguousNFA))
         .dense_depth(1)
-        .build(patterns.iter().map(AsRef::as_ref))
+        .build(patterns)
 }
 
 /// The spans of a text that have to be masked.

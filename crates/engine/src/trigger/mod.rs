@@ -40,7 +40,7 @@ pub enum Strategy {
     Now,
     /// As soon as the job is there, one time in its life; then the strategy is `done`.
     Once,
-    /// The job has run, and runs again only when its configuration changes.
+    /// The job has run, and runs again when its configuration changes, or a time of its schedule comes.
     Done,
     /// For each pod that comes into the state that is waited for.
     PodState,
@@ -81,8 +81,8 @@ pub enum Concurrency {
     /// Another run begins beside it; after it, while runs have ended whose outputs cannot be kept.
     #[default]
     Allow,
-    /// The trigger is passed over. Only a change of configuration, which is a difference that stays, waits for the end
-    /// of the run.
+    /// The trigger is passed over. A change of configuration, which is a difference that stays, waits for the end of the
+    /// run, and so does a `once` that is owed.
     Forbid,
     /// Another run begins after it.
     Queue,

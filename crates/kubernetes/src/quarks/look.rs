@@ -332,11 +332,9 @@ impl Table {
         let Some(other) = self.named(dialect, beside, name) else {
             return ", and there is none of this name".to_owned();
         };
-        let newest = other.status.history.first().map(|run| &run.outcome);
-        let failed = newest.filter(|outcome| !outcome.succeeded && other.record.open.is_empty());
-        failed.map_or_else(String::new, |failed| {
-            format!(", whose last run failed ({}): mend it, then trigger it", failed.reason)
-        })
+        let failed =
+            |reason| format!(", whose last run failed ({reason}): mend it, then trigger it");
+        other.failure().map_or_else(String::new, failed)
     }
 
     /// Until when a failed run is waited for, whose pods may still leave output that is to be kept; `None`: it is not.

@@ -52,9 +52,7 @@ enum Acted {
 }
 
 impl Controller {
-    /// Looks at a QuarksJob, does what is decided, and looks again, until nothing is left to do. Returns when to look
-    /// again though nothing happens. `Err`: something failed; to be tried again after a pause, and after the duration
-    /// in it at the latest.
+    /// Looks at a QuarksJob, does what is decided, and looks again, until nothing is left to do. Returns how the turn ended.
     pub(super) async fn step(&self, key: &Key) -> Looked {
         let mut undone = Vec::new();
         let (begun, mut overtaken) = (Instant::now(), 0);
@@ -187,8 +185,10 @@ impl Controller {
             look.faults.extend(unwritable(&resource, &decision.steps));
             if !look.faults.is_empty() {
                 // Decided as if the trigger waited: a run that it would replace, and that has no Job yet, is begun.
-                look.state.concurrency = Concurrency::Queue;
-                decision = look.decision(&time(now));
+                if look.state.concurrency == Concurrency::Replace {
+                    look.state.concurrency = Concurrency::Queue;
+                    decision = look.decision(&time(now));
+                }
                 decision.steps.retain(|step| !takes(step));
                 look.fault = Some(look.faults.join("; "));
             }

@@ -64,7 +64,7 @@ pub struct KubernetesStore {
     _watches: tokio::task::JoinSet<()>,
 }
 
-/// News of a record that another process wrote.
+/// News of a record: another process wrote it, it is gone, or it was known when somebody began to listen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordChange {
     /// The key of the record.

@@ -1,7 +1,7 @@
 //! Removes the objects of an instance: all of them, and only them, in the name of the requester for whom they were
 //! made.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::time::{Duration, Instant};
 
 use engine::policy::doubled;
@@ -20,7 +20,7 @@ use super::plan::Planned;
 use super::record::StoredRecord;
 use super::requester::Requester;
 use super::resource::{Instance, Key};
-use super::status::Made;
+use super::status::{Made, Stand};
 use super::step::Came;
 use super::trouble::Trouble;
 use super::{Controller, Drift};
@@ -36,6 +36,8 @@ const UNDOES: u32 = 20;
 
 /// How long an object may be in deletion before it is said what holds it.
 const HELD: SignedDuration = SignedDuration::from_secs(30);
+/// The finalizers by which Kubernetes itself waits for what an object owns: they go by themselves.
+const OF_KUBERNETES: [&str; 2] = ["foregroundDeletion", "orphan"];
 /// How many finalizers of an object are named.
 const NAMED: usize = 3;
 
@@ -119,6 +121,10 @@ impl Controller {
         let client = requester.client(&self.client, &key.namespace);
         let targets = self.targets(instance, &client, kept).await?;
         let left = self.remove_all(key, &client, &targets.made).await?;
+        if let Left::Held(why) = &left {
+            // Said once; the objects are looked at as before.
+            let _ = self.say(instance, &Stand::Retrying(why.clone()), None).await;
+        }
         Ok((left == Left::Nothing).then_some(targets.is_settled))
     }
 
@@ -193,17 +199,21 @@ impl Controller {
         });
         let removals: Vec<_> = removals.collect();
         let mut removals = stream::iter(removals).buffer_unordered(AT_ONCE);
-        let (mut left, mut troubles) = (Left::Nothing, Vec::new());
+        let (mut left, mut held, mut troubles) = (Left::Nothing, BTreeSet::new(), BTreeSet::new());
         while let Some(removed) = removals.next().await {
             match removed {
                 Ok(Left::Nothing) => {}
-                Ok(going) => left = going,
-                Err(trouble) => troubles.push(trouble.reason().ok_or(Trouble::Old)?),
+                Ok(Left::Going) => left = Left::Going,
+                Ok(Left::Held(why)) => drop(held.insert(why)),
+                Err(trouble) => drop(troubles.insert(trouble.reason().ok_or(Trouble::Old)?)),
             }
         }
-        match troubles.is_empty() {
-            false => Err(Trouble::Passing(troubles.join("\n"))),
-            true => Ok(left),
+        // In order, or the same would be said anew each time.
+        let lines = |all: BTreeSet<String>| all.into_iter().collect::<Vec<_>>().join("\n");
+        match (troubles.is_empty(), held.is_empty()) {
+            (false, _) => Err(Trouble::Passing(lines(troubles))),
+            (true, false) => Ok(Left::Held(lines(held))),
+            (true, true) => Ok(left),
         }
     }
 
@@ -302,7 +312,7 @@ impl Controller {
         let in_place = made.namespace == *key.namespace;
         let left = remove_from(Ours::of(key, &self.seal), client, &served, made, self.now()).await;
         match self.kinds.seen(&served.resource.api_version, left) {
-            Ok(Left::Held(finalizers)) => Err(Trouble::Passing(format!(
+            Ok(Left::Held(finalizers)) => Ok(Left::Held(format!(
                 "{} {} is being deleted, and waits for whoever takes its finalizers away: {finalizers}",
                 made.kind, made.name
             ))),
@@ -453,9 +463,11 @@ pub(super) async fn remove_from(
 fn held(metadata: &Value, now: Timestamp) -> Option<String> {
     let since: Timestamp = metadata["deletionTimestamp"].as_str()?.parse().ok()?;
     let finalizers = metadata["finalizers"].as_array()?;
-    let mut names: Vec<&str> = finalizers.iter().filter_map(Value::as_str).take(NAMED).collect();
-    if finalizers.len() > NAMED {
-        names.push("…");
+    let others =
+        finalizers.iter().filter_map(Value::as_str).filter(|name| !OF_KUBERNETES.contains(name));
+    let mut names: Vec<&str> = others.take(NAMED + 1).collect();
+    if names.len() > NAMED {
+        names[NAMED] = "…";
     }
     (!names.is_empty() && now.duration_since(since) >= HELD).then(|| names.join(", "))
 }
@@ -473,6 +485,8 @@ mod tests {
         for (name, since, finalizers, expected) in [
             ("one", json!(before), json!(["example.org/x"]), Some("example.org/x")),
             ("several", json!(before), json!(["a", "b", "c", "d"]), Some("a, b, c, …")),
+            ("its pods end", json!(before), json!(["foregroundDeletion"]), None),
+            ("both", json!(before), json!(["foregroundDeletion", "a"]), Some("a")),
             ("it takes its time", json!(just_now), json!(["example.org/x"]), None),
             ("none: its pods end", json!(before), json!(null), None),
             ("none left", json!(before), json!([]), None),

@@ -104,9 +104,7 @@ pub(super) fn secrets(values: &Values, public: &[String], names: &[&str]) -> Sec
     let public: HashSet<&str> = public.iter().map(String::as_str).collect();
     let hidden = values.values().map(String::as_str).filter(|value| !public.contains(value));
     let hidden: Vec<&str> = hidden.collect();
-    let longest = names.iter().map(|name| name.len()).max().unwrap_or_default();
-    let short: Vec<&str> = hidden.iter().copied().filter(|it| it.len() <= longest).collect();
-    let named = standing_in(&short, &names.join("\n"));
+    let named = standing_in(&hidden, names);
     let mut secrets = Secrets::default();
     let hidden = hidden.into_iter().filter(|value| !named.contains(value));
     hidden.for_each(|value| secrets.add(value.as_bytes()));

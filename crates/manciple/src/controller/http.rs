@@ -1,4 +1,4 @@
-//! The routes `/healthz`, `/readyz` and `/metrics` of the controller.
+//! `/healthz`, `/readyz` and `/metrics` of the controller.
 
 use std::sync::Arc;
 
@@ -18,41 +18,23 @@ use prometheus_client::registry::Registry;
 
 use crate::counts;
 
-/// The controllers that run in this process.
-#[derive(Clone, Default)]
+/// What is looked after, by whoever leads.
+#[derive(Clone)]
 pub(crate) struct Controllers {
-    pub(crate) quarks: Option<Led<quarks::Controller>>,
-    pub(crate) templates: Option<Led<templates::Controller>>,
+    pub(crate) lead: Arc<Lead>,
+    pub(crate) quarks: Option<Arc<quarks::Controller>>,
+    pub(crate) templates: Option<Arc<templates::Controller>>,
     pub(crate) admission: Option<Arc<Admission>>,
 }
 
-/// A controller, and the Lease by whose holder it acts.
-pub(crate) struct Led<C> {
-    pub(crate) controller: Arc<C>,
-    pub(crate) lead: Arc<Lead>,
-}
-
-impl<C> Clone for Led<C> {
-    fn clone(&self) -> Self {
-        Self { controller: Arc::clone(&self.controller), lead: Arc::clone(&self.lead) }
-    }
-}
-
 impl Controllers {
-    /// The leads of the controllers.
-    pub(crate) fn leads(&self) -> Vec<Arc<Lead>> {
-        let quarks = self.quarks.as_ref().map(|it| Arc::clone(&it.lead));
-        let templates = self.templates.as_ref().map(|it| Arc::clone(&it.lead));
-        quarks.into_iter().chain(templates).collect()
-    }
-
     fn is_ready(&self) -> bool {
-        self.quarks.as_ref().is_none_or(|it| it.controller.is_ready())
-            && self.templates.as_ref().is_none_or(|it| it.controller.is_ready())
+        self.quarks.as_ref().is_none_or(|it| it.is_ready())
+            && self.templates.as_ref().is_none_or(|it| it.is_ready())
     }
 }
 
-/// The routes of the controller.
+/// The routes.
 pub(crate) fn routes(controllers: Controllers) -> Router {
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
@@ -61,7 +43,7 @@ pub(crate) fn routes(controllers: Controllers) -> Router {
         .with_state(controllers)
 }
 
-/// Answers `/readyz`: ready once everything that has to be watched was listed.
+/// Ready once everything that is to be watched was listed.
 async fn ready(State(controllers): State<Controllers>) -> Response {
     match controllers.is_ready() {
         true => "ok\n".into_response(),
@@ -76,10 +58,10 @@ async fn metrics(State(controllers): State<Controllers>) -> Response {
     let mut registry = Registry::with_prefix("manciple");
     counts::of_program(&mut registry);
     let help = "Whether this process acts: one of all replicas is to";
-    let leads = controllers.leads().iter().any(|lead| *lead.held().borrow());
-    registry.register("leading", help, ConstGauge::new(i64::from(leads)));
+    let leads = i64::from(*controllers.lead.held().borrow());
+    registry.register("leading", help, ConstGauge::new(leads));
     if let Some(quarks) = &controllers.quarks {
-        of_quarks(&mut registry, &quarks.controller.counts());
+        of_quarks(&mut registry, &quarks.counts());
     }
     if let Some(admission) = &controllers.admission {
         of_admission(&mut registry, admission.answers());
@@ -88,7 +70,7 @@ async fn metrics(State(controllers): State<Controllers>) -> Response {
     // Writing to a string fails at nothing.
     let _ = encode_registry(&mut text, &registry);
     if let Some(templates) = &controllers.templates {
-        let _ = counts::write(&mut text, &templates.controller.counts());
+        let _ = counts::write(&mut text, &templates.counts());
     }
     let _ = encode_eof(&mut text);
     let format = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -108,7 +90,7 @@ fn of_admission(registry: &mut Registry, answers: Answers) {
     registry.register("admission_answers", help, counted);
 }
 
-/// Registers the metrics of QuarksJobs. No name is ever a label: the number of series is fixed.
+/// No name is ever a label: the number of series is fixed.
 fn of_quarks(registry: &mut Registry, counts: &Counts) {
     let Counts { known, going, started, succeeded, failed, looks_failed } = *counts;
     for (name, help, value) in [

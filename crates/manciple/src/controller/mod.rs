@@ -13,10 +13,10 @@ mod webhook;
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use engine::vital;
-use futures_util::future::select_all;
 use kubernetes::{Client, Delivery, Lead, quarks, templates};
 use osb::server::Limits;
 use tokio::net::TcpListener;
@@ -25,14 +25,17 @@ use tokio::task::JoinSet;
 
 pub(crate) use args::ControllerArgs;
 use args::Which;
-use http::{Controllers, Led};
+use http::Controllers;
 
 use crate::log::log;
 use crate::process::{EVERYWHERE, LINGER, bind, identity, keep_lease, told_to_end, whole};
 
-/// The prefix of the names of the QuarksJob controller's keys and Lease, before the id of what it monitors. Each
-/// controller has a Lease of its own: of two processes in one namespace each may control something else.
+/// What keys and Lease of the controller of QuarksJobs are named by, before the id of what it monitors. One of templates alone
+/// has a Lease by their name: of two in one namespace each may look after something else.
 const QUARKS: &str = "quarks";
+
+/// How long an answer that is under way may take at the end.
+const LAST_ANSWER: Duration = Duration::from_secs(1);
 
 /// Runs until SIGTERM or SIGINT.
 pub(crate) fn run(args: &ControllerArgs) -> anyhow::Result<()> {
@@ -58,12 +61,14 @@ async fn attend(args: &ControllerArgs) -> anyhow::Result<()> {
         install(args, &client).await.context("--apply-crd")?;
     }
     let webhook = webhook::serve(&args.webhook, &client, &namespace, templates::NAME).await?;
-    let mut controllers = open(args, &client, &namespace).await?;
+    let first = if args.looks_after(Which::Quarks) { QUARKS } else { templates::NAME };
+    let name = format!("{first}/{}", args.monitored_id);
+    let lead = Arc::new(Lead::new(client.clone(), &namespace, &name, &identity()?));
+    let mut controllers = open(args, &client, &namespace, &name, &lead).await?;
     controllers.admission = webhook.as_ref().map(|it| Arc::clone(&it.admission));
     let listener = listen(args.listen.as_deref(), cluster.is_in_a_pod()).await?;
     let monitors = &args.monitored_id;
     tracing::info!(address = %listener.local_addr()?, namespace, monitors, "serving");
-    let leads = controllers.leads();
     let mut tasks = begin(&controllers);
     let (stop, stopped) = oneshot::channel::<()>();
     let stopped = async move { drop(stopped.await) };
@@ -72,39 +77,24 @@ async fn attend(args: &ControllerArgs) -> anyhow::Result<()> {
     let probes = tokio::spawn(probes);
     tokio::select! {
         () = end => tracing::info!("told to end; Jobs go on, and another replica takes over"),
-        () = undone(&leads) => {}
+        () = lead.undone() => {}
         () = vital::until_panicked() => {}
     }
     tasks.shutdown().await;
-    // Whoever asks for a probe, or sends half a question, holds up neither the next leader nor the end.
     drop(stop);
-    let lets_go = async {
-        for lead in &leads {
-            lead.give_back().await;
-        }
-    };
-    let lingers = cluster.kubeconfig.is_none() && is_whole(&leads).is_ok();
+    let lingers = cluster.kubeconfig.is_none() && whole(Some(&lead)).is_ok();
     let webhook_ends = async {
         let Some(webhook) = webhook else { return };
-        // In a pod: without an answer what people order is refused. One that is to be begun anew is so the sooner.
+        // In a pod: without an answer what people order is refused. A process that is to be begun anew ends the sooner.
         if lingers {
             tokio::time::sleep(LINGER).await;
         }
         webhook.end().await;
     };
-    let _ = tokio::join!(lets_go, webhook_ends, probes);
-    is_whole(&leads)
-}
-
-/// Waits until the API server went back to an earlier time, as any of these Leases tells.
-async fn undone(leads: &[Arc<Lead>]) {
-    // Of none it would be over at once; there is no controller that looks after nothing.
-    select_all(leads.iter().map(|lead| Box::pin(lead.undone()))).await;
-}
-
-/// Returns an error if this process ends although nobody told it to.
-fn is_whole(leads: &[Arc<Lead>]) -> anyhow::Result<()> {
-    leads.iter().try_for_each(|lead| whole(Some(lead)))
+    tokio::join!(lead.give_back(), webhook_ends);
+    // Whoever asks for a probe, or has sent half a question, holds the end up no longer.
+    let _ = tokio::time::timeout(LAST_ANSWER, probes).await;
+    whole(Some(&lead))
 }
 
 /// Listens on the given address. If none is given, and the usual port is taken, it listens on another: several
@@ -125,21 +115,20 @@ fn is_taken(error: &anyhow::Error) -> bool {
     cause.is_some_and(|cause| cause.kind() == io::ErrorKind::AddrInUse)
 }
 
-/// Opens the controllers that the arguments ask for.
+/// Opens the controllers that are asked for.
 async fn open(
     args: &ControllerArgs,
     client: &Client,
     namespace: &str,
+    name: &str,
+    lead: &Arc<Lead>,
 ) -> anyhow::Result<Controllers> {
-    let identity = identity()?;
-    let lead = |name: &str| Arc::new(Lead::new(client.clone(), namespace, name, &identity));
-    let mut controllers = Controllers::default();
+    let lead = Arc::clone(lead);
+    let mut controllers = Controllers { lead, quarks: None, templates: None, admission: None };
     if args.looks_after(Which::Quarks) {
-        let name = format!("{QUARKS}/{}", args.monitored_id);
         let delivery = args.cluster().delivery(client, namespace).await?;
-        let settings = quarks_settings(args, namespace, &name, delivery)?;
-        let controller = quarks::Controller::open(client.clone(), settings).await?;
-        controllers.quarks = Some(Led { controller, lead: lead(&name) });
+        let settings = quarks_settings(args, namespace, name, delivery)?;
+        controllers.quarks = Some(quarks::Controller::open(client.clone(), settings).await?);
     }
     if args.looks_after(Which::Templates) {
         let settings = templates::Settings {
@@ -153,25 +142,23 @@ async fn open(
             translation: args.translation(),
             longest_call: templates::LONGEST_CALL,
         };
-        let name = format!("{}/{}", templates::NAME, args.monitored_id);
-        let controller = templates::Controller::open(client.clone(), settings).await?;
-        controllers.templates = Some(Led { controller, lead: lead(&name) });
+        let templates = templates::Controller::open(client.clone(), settings).await?;
+        controllers.templates = Some(templates);
     }
     Ok(controllers)
 }
 
-/// Starts the tasks of the controllers, of which only the leading replica acts.
+/// Begins the work of the controllers; of several replicas one does it.
 fn begin(controllers: &Controllers) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
-    for lead in controllers.leads() {
-        tasks.spawn(keep_lease(lead));
-    }
-    if let Some(Led { controller, lead }) = controllers.quarks.clone() {
-        let run = controller.run(lead);
+    let lead = &controllers.lead;
+    tasks.spawn(keep_lease(Arc::clone(lead)));
+    if let Some(quarks) = controllers.quarks.clone() {
+        let run = quarks.run(Arc::clone(lead));
         tasks.spawn(vital::task("the controller of QuarksJobs", run));
     }
-    if let Some(Led { controller, lead }) = controllers.templates.clone() {
-        let run = controller.run(lead);
+    if let Some(templates) = controllers.templates.clone() {
+        let run = templates.run(Arc::clone(lead));
         tasks.spawn(vital::task("the controller of templates", run));
     }
     tasks

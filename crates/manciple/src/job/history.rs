@@ -32,8 +32,8 @@ pub(crate) async fn print(cluster: &Cluster, args: &HistoryArgs) -> Result<(), F
         out.note(&waiting(waits));
     } else if is_untaken(&view) {
         out.hint(
-            "its trigger stands, and no controller has taken it: is one running, and has the namespace both labels of what \
-             it monitors? kubectl get namespaces --show-labels shows them",
+            "its trigger stands, and no controller has said anything of it yet; where that stays so: is one running, and has \
+             the namespace both labels of what it monitors? kubectl get namespaces --show-labels shows them",
         );
     } else if runs.is_empty() {
         let run = cluster.command("run", &args.name);
@@ -42,7 +42,8 @@ pub(crate) async fn print(cluster: &Cluster, args: &HistoryArgs) -> Result<(), F
     Ok(())
 }
 
-/// Whether a trigger stands of which no controller says anything, as one does at once that has seen it.
+/// Whether a trigger stands of which no controller says anything: one that has seen it says what it waits for, within ten
+/// seconds where that is a pod.
 fn is_untaken(view: &View) -> bool {
     match view.strategy {
         Strategy::Now => true,

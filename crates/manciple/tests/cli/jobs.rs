@@ -233,9 +233,9 @@ fn who_does_not_wait_for_ever_is_told_how_it_stands() {
 #[test]
 fn the_history_of_one_that_nobody_looks_after_says_so() {
     for (strategy, runs, words) in [
-        ("now", &[][..], "no controller has taken it"),
-        ("now", &[1], "no controller has taken it"),
-        ("once", &[], "no controller has taken it"),
+        ("now", &[][..], "no controller has said anything of it"),
+        ("now", &[1], "no controller has said anything of it"),
+        ("once", &[], "no controller has said anything of it"),
         ("manual", &[], "there has been no run; begin one"),
     ] {
         let cluster = Cluster::read_as(&[object(strategy, runs, &[])]);

@@ -228,6 +228,12 @@ impl Resource {
         self.status.completed.then_some((&*self.uid, newest))
     }
 
+    /// Why its newest run failed, if that failed and no run goes on.
+    pub(crate) fn failure(&self) -> Option<&str> {
+        let newest = &self.status.history.first()?.outcome;
+        (!newest.succeeded && self.going() == 0).then_some(newest.reason.as_str())
+    }
+
     pub(crate) fn settled(&self) -> BTreeSet<u64> {
         self.status.history.iter().map(|run| run.id).collect()
     }

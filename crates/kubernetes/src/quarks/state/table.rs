@@ -206,7 +206,7 @@ impl Table {
     }
 
     /// Takes a QuarksJob as it was seen, unless something newer is known. Returns who may have something to do: itself,
-    /// and those that wait for its success.
+    /// and those that wait for its success, where that is another, or they have something else to say of it.
     pub(crate) fn learn(&mut self, mut resource: Resource) -> Vec<Key> {
         let key = resource.key();
         let known = self.entries.get(&key).and_then(|entry| entry.resource.clone());
@@ -218,7 +218,9 @@ impl Table {
             resource.leave_out();
         }
         let entry = self.entries.entry(key.clone()).or_default();
-        let news = resource.success() != known.as_ref().and_then(|known| known.success());
+        let news = known.as_ref().is_none_or(|known| {
+            (known.success(), known.failure()) != (resource.success(), resource.failure())
+        });
         if known.as_ref().is_some_and(|known| known.uid != resource.uid) {
             *entry = Entry { jobs: std::mem::take(&mut entry.jobs), ..Entry::default() };
         }

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::api::DynamicObject;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::quarks::api::dialect::Dialect;
 use crate::quarks::api::key::Key;
+use crate::quarks::api::record::RUNS;
 use crate::quarks::api::resource::Resource;
 use crate::quarks::state::table::Table;
 
@@ -79,6 +80,50 @@ fn all_that_wait_for_one_by_themselves_are_found_and_of_the_others_the_nearest()
         let all = names(table.dependents(&resource("n", "a-0", &[]).key()));
         assert_eq!((all.len(), all.contains("last")), (found, is_last_found), "{name}");
     }
+}
+
+#[test]
+fn whoever_waits_for_a_success_is_told_why_it_does_not_come_and_looks_again_when_that_is_another() {
+    let other = |status: Value| {
+        let record = json!({
+            "last": 1, "open": [{"id": 1, "trigger": "now", "at": "2026-01-01T00:00:00Z"}],
+        });
+        let object: DynamicObject = serde_json::from_value(json!({
+            "metadata": {
+                "name": "b", "namespace": "n", "uid": "b", "resourceVersion": "1",
+                "annotations": {RUNS: record.to_string()},
+            },
+            "spec": {}, "status": status,
+        }))
+        .unwrap();
+        Resource::of(Dialect::QuarksJob, &object).unwrap()
+    };
+    let run = |succeeded: bool, reason: &str| {
+        json!({"completed": succeeded, "history": [{
+            "id": 1, "trigger": "now", "job": "j", "succeeded": succeeded, "reason": reason,
+        }]})
+    };
+    let mut table = Table::new(2, b"key");
+    let waits = resource("n", "a", &["b"]);
+    let key = waits.key();
+    table.learn(waits);
+    let missing = |table: &mut Table| {
+        table.look(&key, Duration::ZERO, Timestamp::UNIX_EPOCH).unwrap().state.missing
+    };
+    assert_eq!(missing(&mut table), ["quarksjob/b to succeed, and there is none of this name"]);
+    for (name, status, words) in [
+        ("a run goes on", json!({}), "quarksjob/b to succeed"),
+        (
+            "it has failed",
+            run(false, "OutputMissing"),
+            "quarksjob/b to succeed, whose last run failed (OutputMissing): mend it, then trigger it",
+        ),
+    ] {
+        assert!(table.learn(other(status)).contains(&key), "{name}");
+        assert_eq!(missing(&mut table), [words], "{name}");
+    }
+    assert!(table.learn(other(run(true, "Completed"))).contains(&key), "it has succeeded");
+    assert_eq!(missing(&mut table), [""; 0]);
 }
 
 #[test]
