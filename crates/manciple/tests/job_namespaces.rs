@@ -28,12 +28,14 @@ fn roles(home: &str, jobs: &str) -> String {
         ),
         ("{{- if $isServed -}}", ""),
         ("{{- if or .Values.broker.image .Values.brokers }}", ""),
-        ("{{- range .Values.jobNamespaces }}", ""),
+        ("{{- range default list .Values.jobNamespaces }}", ""),
         ("{{- end }}", ""),
         ("{{ quote . }}", jobs),
-        ("{{ .Release.Name }}", "manciple"),
+        ("{{ quote .Release.Name }}", "manciple"),
+        ("{{ quote $.Release.Name }}", "manciple"),
         ("{{ $.Release.Name }}", "manciple"),
-        ("{{ .Release.Namespace }}", home),
+        ("{{ quote .Release.Namespace }}", home),
+        ("{{ quote $.Release.Namespace }}", home),
         ("{{ $.Release.Namespace }}", home),
     ] {
         assert!(roles.contains(asked), "the template does not ask for {asked} any more");
