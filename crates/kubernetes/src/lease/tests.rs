@@ -75,6 +75,12 @@ impl Server {
     }
 }
 
+/// The task that keeps a Lease.
+fn kept(lead: &Arc<Lead>) -> tokio::task::JoinHandle<()> {
+    let lead = Arc::clone(lead);
+    tokio::spawn(async move { lead.keep().await })
+}
+
 fn refusal(code: u16, reason: &str) -> Value {
     json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": ""})
 }
@@ -141,8 +147,7 @@ async fn what_becomes_ours_while_it_is_given_back_is_left_to_others() {
     let server = Arc::new(Server::default());
     let lead = server.lead();
     server.silent.store(true, Ordering::Relaxed);
-    let keeps = Arc::clone(&lead);
-    let keeping = tokio::spawn(async move { keeps.keep().await });
+    let keeping = kept(&lead);
     tokio::time::sleep(Duration::from_secs(1)).await;
     let _ = tokio::time::timeout(Duration::from_secs(1), lead.give_back()).await;
     // As if the write that was under way had come there.
@@ -191,8 +196,7 @@ async fn whoever_holds_it_or_looks_at_it_finds_that_an_earlier_time_is_back() {
 async fn a_term_lasts_from_when_it_was_taken_and_a_new_one_begins_anew() {
     let server = Arc::new(Server::default());
     let lead = server.lead();
-    let keeps = Arc::clone(&lead);
-    let keeping = tokio::spawn(async move { keeps.keep().await });
+    let keeping = kept(&lead);
     assert_eq!(lead.lasted(), Duration::ZERO);
     lead.held().wait_for(|held| *held).await.unwrap();
     tokio::time::sleep(Duration::from_secs(100)).await;
@@ -218,8 +222,7 @@ async fn whoever_cannot_renew_it_knows_in_time_that_it_is_held_no_more() {
     ] {
         let server = Arc::new(Server::default());
         let lead = server.lead();
-        let keeps = Arc::clone(&lead);
-        let keeping = tokio::spawn(async move { keeps.keep().await });
+        let keeping = kept(&lead);
         lead.held().wait_for(|held| *held).await.unwrap();
         let renewed = Instant::now();
         server.silent.store(fails_after.is_none(), Ordering::Relaxed);
@@ -235,8 +238,7 @@ async fn whoever_cannot_renew_it_knows_in_time_that_it_is_held_no_more() {
 async fn whoever_could_not_renew_it_once_tries_again_before_its_time_is_over() {
     let server = Arc::new(Server::default());
     let lead = server.lead();
-    let keeps = Arc::clone(&lead);
-    let keeping = tokio::spawn(async move { keeps.keep().await });
+    let keeping = kept(&lead);
     let mut held = lead.held();
     held.wait_for(|held| *held).await.unwrap();
     *server.fails_after.lock().unwrap() = Some(Duration::ZERO);
@@ -253,8 +255,7 @@ async fn whoever_could_not_renew_it_once_tries_again_before_its_time_is_over() {
 async fn a_machine_that_has_slept_leads_no_more_whatever_its_timers_say() {
     let server = Arc::new(Server::default());
     let lead = server.lead();
-    let keeps = Arc::clone(&lead);
-    let keeping = tokio::spawn(async move { keeps.keep().await });
+    let keeping = kept(&lead);
     lead.held().wait_for(|held| *held).await.unwrap();
     assert!(lead.left() > Duration::from_secs(5), "{:?}", lead.left());
     waking::tests::sleep(60);
@@ -271,8 +272,7 @@ async fn nobody_leads_in_an_earlier_time() {
     let server = Arc::new(Server::default());
     server.write(json!({"metadata": {}, "spec": {}}));
     let lead = server.lead();
-    let keeps = Arc::clone(&lead);
-    let keeping = tokio::spawn(async move { keeps.keep().await });
+    let keeping = kept(&lead);
     lead.held().wait_for(|held| *held).await.unwrap();
     server.lease.lock().unwrap().take();
     lead.undone().await;

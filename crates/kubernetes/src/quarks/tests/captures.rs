@@ -26,11 +26,15 @@ fn captured(mut pod: Value, native_sidecars: bool) -> Value {
         "c": {"b.json": {"name": "b"}, "a.json": {"name": "a"}}, "d": {"d.json": {"name": "d"}},
     }}});
     let delivery = Delivery::from("agent");
-    let key = KeyPair::generate().public().clone();
-    let means =
-        CaptureContext { delivery: &delivery, key, native_sidecars, wraps: true, resources: None };
+    let means = CaptureContext { native_sidecars, ..means(&delivery) };
     capture_files(&mut pod, "run", &OutputMap::of(Dialect::QuarksJob, &spec), &means);
     pod
+}
+
+/// A context in which commands are wrapped, and sidecars are classic.
+fn means(delivery: &Delivery) -> CaptureContext<'_> {
+    let key = KeyPair::generate().public().clone();
+    CaptureContext { delivery, key, native_sidecars: false, wraps: true, resources: None }
 }
 
 fn packed(content: &[u8]) -> Delivery {
@@ -73,9 +77,7 @@ fn place_of_agent(delivery: &Delivery, container: &str) -> (Value, Vec<String>) 
     let map = json!({"output": {"outputMap": {
         "c": {"o.json": {"name": "s"}}, "d": {"o.json": {"name": "t"}},
     }}});
-    let key = KeyPair::generate().public().clone();
-    let means =
-        CaptureContext { delivery, key, native_sidecars: false, wraps: true, resources: None };
+    let means = means(delivery);
     capture_files(&mut pod, "run", &OutputMap::of(Dialect::QuarksJob, &map), &means);
     let container = named(&pod, "containers", container).unwrap();
     let mut mounts = container["volumeMounts"].as_array().unwrap().iter();
@@ -110,14 +112,7 @@ fn a_pod_is_where_the_agent_of_its_config_map_can_run_and_one_without_the_agent_
     program.resize(18, 0);
     program.extend(183_u16.to_le_bytes());
     let by_config_map = packed(&program);
-    let key = KeyPair::generate().public().clone();
-    let means = CaptureContext {
-        delivery: &by_config_map,
-        key,
-        native_sidecars: false,
-        wraps: true,
-        resources: None,
-    };
+    let means = means(&by_config_map);
     let files = json!({"output": {"outputMap": {"c": {"o.json": {"name": "s"}}}}});
     let prints = json!({"template": {"spec": pod()}, "output": {"namePrefix": "out"}});
     let nodes = json!({"kubernetes.io/arch": "arm64", "kubernetes.io/os": "linux"});
@@ -176,7 +171,7 @@ fn the_sidecar_asks_for_what_an_operator_says() {
     let given = json!({"limits": {"cpu": "50m", "memory": "64Mi"}});
     let ours = json!({"requests": {"cpu": "10m", "memory": "8Mi"}, "limits": {"memory": "64Mi"}});
     let spec = json!({"output": {"outputMap": {"other": {"o.json": {"name": "s"}}}}});
-    let (delivery, key) = (Delivery::from("agent"), KeyPair::generate().public().clone());
+    let delivery = Delivery::from("agent");
     let (nothing, of_pod) = (json!({}), json!({"requests": {"cpu": "1"}}));
     for (resources, of_pod, expected) in [
         (None, None, &ours),
@@ -189,13 +184,7 @@ fn the_sidecar_asks_for_what_an_operator_says() {
         if let Some(of_pod) = of_pod {
             pod["resources"] = of_pod;
         }
-        let means = CaptureContext {
-            delivery: &delivery,
-            key: key.clone(),
-            native_sidecars: false,
-            wraps: true,
-            resources,
-        };
+        let means = CaptureContext { resources, ..means(&delivery) };
         capture_files(&mut pod, "run", &OutputMap::of(Dialect::QuarksJob, &spec), &means);
         let sidecar = named(&pod, "containers", "output-persist").unwrap();
         assert_eq!(sidecar["resources"], *expected);
@@ -216,14 +205,7 @@ fn whoever_writes_a_message_of_its_own_is_not_wrapped() {
 fn without_output_nothing_is_put_in() {
     let mut plain = pod();
     let delivery = Delivery::from("agent");
-    let key = KeyPair::generate().public().clone();
-    let means = CaptureContext {
-        delivery: &delivery,
-        key,
-        native_sidecars: false,
-        wraps: true,
-        resources: None,
-    };
+    let means = means(&delivery);
     capture_files(&mut plain, "run", &OutputMap::default(), &means);
     assert_eq!(plain["containers"].as_array().unwrap().len(), 3);
     assert_eq!(plain["containers"][0]["command"], json!(["sh", "-c"]));
@@ -235,14 +217,7 @@ fn what_is_printed_is_taken_where_the_command_is_known_and_else_there_is_the_log
     let spec = json!({"template": {"spec": pod()}, "output": {"namePrefix": "out"}});
     let map = OutputMap::of(Dialect::ExtendedJob, &spec);
     let delivery = Delivery::from("agent");
-    let key = KeyPair::generate().public().clone();
-    let mut means = CaptureContext {
-        delivery: &delivery,
-        key,
-        native_sidecars: false,
-        wraps: true,
-        resources: None,
-    };
+    let mut means = means(&delivery);
     let mut taken = pod();
     capture_prints(&mut taken, "run", &map, &means);
     let c = named(&taken, "containers", "c").unwrap();
@@ -274,14 +249,7 @@ fn what_is_printed_is_taken_where_the_command_is_known_and_else_there_is_the_log
 #[test]
 fn what_brings_the_agent_has_a_name_that_no_other_container_has() {
     let delivery = Delivery::from("image");
-    let key = KeyPair::generate().public().clone();
-    let means = CaptureContext {
-        delivery: &delivery,
-        key,
-        native_sidecars: true,
-        wraps: true,
-        resources: None,
-    };
+    let means = CaptureContext { native_sidecars: true, ..means(&delivery) };
     let files = json!({"output": {"outputMap": {"c": {"o.json": {"name": "s"}}}}});
     let prints = json!({"template": {"spec": pod()}, "output": {"namePrefix": "out"}});
     for (first, beside, name) in [
@@ -318,14 +286,7 @@ fn what_brings_the_agent_has_a_name_that_no_other_container_has() {
 #[test]
 fn what_brings_the_agent_is_let_in_where_the_container_that_it_is_for_is() {
     let delivery = Delivery::from("image");
-    let key = KeyPair::generate().public().clone();
-    let means = CaptureContext {
-        delivery: &delivery,
-        key,
-        native_sidecars: false,
-        wraps: true,
-        resources: None,
-    };
+    let means = means(&delivery);
     let map = json!({"output": {"outputMap": {"c": {"o.json": {"name": "s"}}}}});
     let map = OutputMap::of(Dialect::QuarksJob, &map);
     let of = |context: Value| {
