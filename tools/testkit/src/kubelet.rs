@@ -269,8 +269,13 @@ impl Node {
             sleep(GRACE).await;
         }
         let message = report(&order, end.as_ref(), act.again, &offers(image));
-        let code = i32::from(message.is_none()) * 137;
-        let reason = if message.is_some() { "Completed" } else { "Error" };
+        // As the agent ends, which exits with 1 where the run has failed.
+        let code = match (&message, &end) {
+            (None, _) => 137,
+            (Some(_), Some(End::Well | End::Elsewhere(_))) => 0,
+            (Some(_), _) => 1,
+        };
+        let reason = if code == 0 { "Completed" } else { "Error" };
         self.write(&order.run, |entry| {
             entry.halted |= end.is_none();
             entry.end = end.or(entry.end.take());

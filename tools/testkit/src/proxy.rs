@@ -90,6 +90,8 @@ struct Gate {
     dead: watch::Sender<bool>,
     /// Which calls are held up on their way.
     held_up: watch::Sender<fn(&str) -> bool>,
+    /// Which watches tell nothing, by path.
+    silenced: watch::Sender<fn(&str) -> bool>,
     /// Which custom resources are not served, by path.
     forgotten: watch::Sender<fn(&str) -> bool>,
     /// The logs that the API server would ask a kubelet for.
@@ -139,6 +141,7 @@ impl Proxy {
         let address = listener.local_addr()?.to_string();
         let dead = watch::Sender::new(false);
         let held_up = watch::Sender::new((|_| false) as fn(&str) -> bool);
+        let silenced = watch::Sender::new((|_| false) as fn(&str) -> bool);
         let faults = Arc::clone(&plan.faults);
         let plan = Mutex::new((plan, 0));
         let gate = Arc::new(Gate {
@@ -148,6 +151,7 @@ impl Proxy {
             made: Mutex::default(),
             dead,
             held_up,
+            silenced,
             forgotten: watch::Sender::new((|_| false) as fn(&str) -> bool),
             logs: Mutex::default(),
             knows_no_pods: AtomicBool::new(false),
@@ -198,6 +202,11 @@ impl Proxy {
     /// goes.
     pub fn hold_up(&self, which: fn(&str) -> bool) {
         self.gate.held_up.send_replace(which);
+    }
+
+    /// Lets watches of the selected paths tell nothing, until this is called again.
+    pub fn silence(&self, which: fn(&str) -> bool) {
+        self.gate.silenced.send_replace(which);
     }
 
     /// How many calls there were.
@@ -338,7 +347,7 @@ async fn answer(gate: &Arc<Gate>, request: Request<Incoming>) -> Result<Answer, 
         return Ok(log);
     }
     match deed {
-        Deed::Pass if watched => Ok(stream(gate, forward().await?)),
+        Deed::Pass if watched => Ok(stream(gate, parts.uri.path(), forward().await?)),
         Deed::Pass => whole(forward().await?).await,
         Deed::Refuse => {
             gate.note("refused");
@@ -397,12 +406,12 @@ async fn whole(response: Response<Body>) -> Result<Answer, Lost> {
 }
 
 /// The answer to a watch, with its lag and its end.
-fn stream(gate: &Arc<Gate>, response: Response<Body>) -> Answer {
-    let (parts, body) = response.into_parts();
+fn stream(gate: &Arc<Gate>, path: &str, response: Response<Body>) -> Answer {
+    let (path, (parts, body)) = (path.to_owned(), response.into_parts());
     let (life, lag, gone) = gate.watched();
     let end = life.map(|life| Instant::now() + life);
-    let state = (body, Arc::clone(gate), false);
-    let frames = unfold(state, move |(mut body, gate, over)| async move {
+    let state = (body, Arc::clone(gate), path, false);
+    let frames = unfold(state, move |(mut body, gate, path, over)| async move {
         if over {
             return None;
         }
@@ -416,16 +425,17 @@ fn stream(gate: &Arc<Gate>, response: Response<Body>) -> Answer {
             () = ended => {
                 gate.note(if gone { "410" } else { "cut" });
                 let last = if gone { Ok(Frame::data(Bytes::from(too_old()))) } else { Err(Lost) };
-                Some((last, (body, gate, true)))
+                Some((last, (body, gate, path, true)))
             }
             frame = body.frame() => {
+                let _ = gate.silenced.subscribe().wait_for(|silenced| !silenced(&path)).await;
                 if !lag.is_zero() {
                     sleep(lag).await;
                     gate.note("behind");
                 }
                 match frame? {
-                    Ok(frame) => Some((Ok(frame), (body, gate, false))),
-                    Err(_) => Some((Err(Lost), (body, gate, true))),
+                    Ok(frame) => Some((Ok(frame), (body, gate, path, false))),
+                    Err(_) => Some((Err(Lost), (body, gate, path, true))),
                 }
             }
         }
