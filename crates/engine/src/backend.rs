@@ -24,6 +24,9 @@ use crate::update;
 
 /// How many times a request is decided, because somebody else wrote first, before it is refused.
 const ROUNDS: usize = 32;
+/// The message for a binding whose service says that its bindings cannot be fetched.
+const UNFETCHED: &str =
+    "bindings of this service cannot be fetched: the catalog says bindings_retrievable: false";
 
 #[async_trait]
 impl Backend for Engine {
@@ -170,7 +173,17 @@ impl Backend for Engine {
         instance: &InstanceId,
         binding: &BindingId,
     ) -> Result<BindingView, Error> {
-        self.fetch(&Key::Binding(instance.clone(), binding.clone()), answer::binding).await
+        let key = Key::Binding(instance.clone(), binding.clone());
+        let both = |record: Option<&Record>| {
+            let view = answer::binding(record)?;
+            Ok((record.map(|record| record.ordered.service_id.clone()), view))
+        };
+        let (service, view) = self.fetch(&key, both).await?;
+        // The server asks about the service that the request names, which may be another, or none.
+        match service.is_some_and(|service| self.shared.answers_binds_at_once(&service)) {
+            true => Err(Error::not_found(UNFETCHED)),
+            false => Ok(view),
+        }
     }
 
     async fn binding_last_operation(
@@ -202,7 +215,7 @@ enum Found<T> {
     /// The operation was recorded just now.
     Begun(Arc<Record>),
     /// The operation was recorded before, by the same request.
-    Joined(Arc<Record>),
+    Joined(Stored),
     /// The request was carried out before; this is its answer.
     Already(T),
 }
@@ -236,9 +249,7 @@ impl Engine {
             }
             // What is known may be old.
             _ if view == View::Known => None,
-            Ok(Some(Found::Joined(record))) => {
-                Some(self.conclude(call, record, body, Reply::Created).await)
-            }
+            Ok(Some(Found::Joined(stored))) => self.join(call, stored, body, Reply::Created).await,
             Ok(Some(Found::Already(body))) => Some(Ok(Reply::Done(body))),
             Ok(None) => None,
             // What it speaks of may be there and not at hand, and be answered where nothing can be written.
@@ -260,7 +271,7 @@ impl Engine {
         Ok(match admit::create(existing, Action::Provision, ordered) {
             Admission::Refuse(error) => return Err(error),
             Admission::Already => existing.map(answer::provisioned).map(Found::Already),
-            Admission::Join => stored.map(|stored| Found::Joined(stored.record)),
+            Admission::Join => stored.map(Found::Joined),
             Admission::Begin => {
                 if existing.is_none_or(|record| !record.is_live()) {
                     self.shared.check_sold(&ordered.service_id, &ordered.plan_id)?;
@@ -295,7 +306,7 @@ impl Engine {
         Ok(match admit::create(existing, Action::Bind, &ordered) {
             Admission::Refuse(error) => return Err(error),
             Admission::Already => existing.map(answer::bound).map(Found::Already),
-            Admission::Join => stored.map(|stored| Found::Joined(stored.record)),
+            Admission::Join => stored.map(Found::Joined),
             Admission::Begin => {
                 admit::bindable(Some(parent))?;
                 admit::of_instance(parent, &ordered)?;

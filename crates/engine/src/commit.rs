@@ -25,7 +25,7 @@ impl Engine {
     ) -> Record {
         let policy = &self.shared.policy;
         let now = self.shared.clock.now();
-        match existing.filter(|record| record.is_live()) {
+        let mut next = match existing.filter(|record| record.is_live()) {
             // It is the same order, but what a platform may send anew with it.
             Some(broken) => Record {
                 ordered: ordered.clone(),
@@ -45,7 +45,9 @@ impl Engine {
                 }
                 record
             }
-        }
+        };
+        next.operation.held = self.is_held(call, &next);
+        next
     }
 
     pub(crate) fn begin(&self, record: &Record, intent: Intent) -> Record {
@@ -76,6 +78,35 @@ impl Engine {
         Ok(true)
     }
 
+    /// Answers a request for a creation that is in progress, as it was asked for before; `None`: the record has to be
+    /// read again.
+    pub(crate) async fn join<T>(
+        &self,
+        call: &Call,
+        stored: Stored,
+        body: impl Fn(&Record) -> T,
+        done: impl Fn(T) -> Reply<T>,
+    ) -> Option<Result<Reply<T>, Error>> {
+        if stored.record.operation.held && !self.is_held(call, &stored.record) {
+            // Whoever is told of it by a 202 is to find it, also where nobody else waits long enough.
+            let mut next = Record::clone(&stored.record);
+            next.operation.held = false;
+            match self.shared.store.write(Arc::new(next), Some(&stored.version)).await {
+                Ok(_) => {}
+                Err(StoreError::Conflict) => return None,
+                // It is recorded, if not this: who is told that nothing was leaves it behind.
+                Err(error) => return Some(Err(store_error(error.of_what_is_recorded()))),
+            }
+        }
+        Some(self.conclude(call, stored.record, body, done).await)
+    }
+
+    /// Whether a request is answered only when its operation has ended.
+    fn is_held(&self, call: &Call, record: &Record) -> bool {
+        let hold = self.shared.policy.hold.of(record.operation.action);
+        !hold.is_zero() && (!call.accepts_incomplete || self.is_answered_at_once(record))
+    }
+
     /// Answers a request whose operation is recorded: 202 at once, or held until it has ended.
     pub(crate) async fn conclude<T>(
         &self,
@@ -84,8 +115,7 @@ impl Engine {
         body: impl Fn(&Record) -> T,
         done: impl Fn(T) -> Reply<T>,
     ) -> Result<Reply<T>, Error> {
-        let hold = self.shared.policy.hold.of(record.operation.action);
-        if hold.is_zero() || call.accepts_incomplete && !self.is_answered_at_once(&record) {
+        if !self.is_held(call, &record) {
             driver::begin(&self.shared, &record.key);
             let operation = record.operation.id.clone();
             return Ok(Reply::Accepted { operation, body: body(&record) });
@@ -94,7 +124,7 @@ impl Engine {
         driver::begin(&self.shared, &record.key);
         tokio::select! {
             _ = ended => {}
-            () = self.shared.clock.sleep(hold) => {}
+            () = self.shared.clock.sleep(self.shared.policy.hold.of(record.operation.action)) => {}
         }
         // It is recorded, and may be carried out: who is told that nothing was done leaves it behind.
         let now = self.shared.store.read(&record.key).await;
@@ -113,12 +143,8 @@ impl Engine {
     /// whose bindings cannot be fetched (sections "Asynchronous Operations" and "Fetching a Service Binding"). Cloud
     /// Foundry accepts incomplete binds of every service, and fails those that are then incomplete.
     fn is_answered_at_once(&self, record: &Record) -> bool {
-        if record.operation.action != Action::Bind {
-            return false;
-        }
-        let catalog = self.shared.catalog();
-        let service = catalog.as_ref().and_then(|all| all.service(&record.ordered.service_id));
-        service.is_some_and(|service| service.bindings_retrievable == Some(false))
+        record.operation.action == Action::Bind
+            && self.shared.answers_binds_at_once(&record.ordered.service_id)
     }
 
     /// Records a removal that halts the operation, unless that has ended, or another was recorded. Its progress may be
@@ -136,15 +162,19 @@ impl Engine {
                 }
             }
             let now = self.shared.store.read(&stored.record.key).await?;
-            let same = |now: &Stored| now.record.is_busy() && now.record.operation.id == operation;
+            let same = |now: &Stored| {
+                let record = &now.record;
+                record.is_busy() && record.operation.id == operation && record.operation.held
+            };
             let Some(now) = now.filter(same) else { break };
             stored = now;
         }
         Err(StoreError::Conflict)
     }
 
-    /// Answers a held request whose operation did not end in time. A creation is halted and removed, so that nothing is
-    /// left behind that the platform does not know of. Other operations go on; the platform asks again.
+    /// Answers a held request whose operation did not end in time. A creation that nobody was told of is halted and
+    /// removed, so that nothing is left behind that the platform does not know of. Other operations go on; the platform
+    /// asks again.
     async fn undo(&self, stored: &Stored, accepted_incomplete: bool) -> Error {
         let record = &stored.record;
         let removal = match record.operation.action {
@@ -152,7 +182,7 @@ impl Engine {
             Action::Provision => Some(Action::Deprovision),
             _ => None,
         };
-        if let Some(removal) = removal
+        if let Some(removal) = removal.filter(|_| record.operation.held)
             && let Err(error) = self.remove_again(stored.clone(), removal).await
         {
             tracing::warn!(record = %record.key, %error, "could not undo");

@@ -212,6 +212,9 @@ fn attempt(policy: &Policy, state: &State<'_>, now: Timestamp) -> Step {
             true => Step::Wait(run),
             false => write(transition::started(record, now), vec![]),
         },
+        RunState::Running { .. } if record.operation.waits.is_some() => {
+            write(transition::gone_on(record, now), vec![])
+        }
         RunState::Running { progress: Some(said) }
             if record.operation.progress.as_deref().unwrap_or_default() != said =>
         {
@@ -376,6 +379,8 @@ fn external(
     let later = |said: Output| transition::external(policy, record, name.to_owned(), &said, now);
     let ask_again = |said: Output| write(later(said), vec![run.clone()]);
     match &state.run {
+        // Somebody else has asked, and let go of it.
+        RunState::Absent if state.begun => ask_again(Output::default()),
         RunState::Absent => match &state.refused_start {
             // That nobody is there to ask says nothing of the work.
             Some(refused) if refused.permanent || refused.times >= STARTS => {

@@ -17,16 +17,20 @@ use crate::names::RunName;
 use crate::observe::{is_leaving, newest, observe};
 use crate::permits::Permits;
 use crate::policy::doubled;
-use crate::ports::{Run, RunState, StartError, StoreError, Stored};
+use crate::ports::{Run, RunState, RunnerError, StartError, StoreError, Stored};
 use crate::record::{Key, OperationFailure, Phase, Reason, Record, Timestamp};
 use crate::shared::Shared;
-use crate::task_state::{TaskState, Trouble};
-use crate::transition::{self, Intent};
+use crate::task_state::{TaskState, Trouble, Unheard};
+use crate::transition::{self, HINDERED, Intent};
 
 /// How long to wait before the store or the runner is asked again after it failed; twice as long each time, up to
 /// `TROUBLE_MOST`.
 const TROUBLE: Duration = Duration::from_millis(500);
 const TROUBLE_MOST: Duration = Duration::from_secs(8);
+/// The number of looks in a row that ended early from which on it is recorded what hinders the runner.
+const SAID: u32 = 3;
+/// The shortest time between two such records.
+const SAID_AGAIN: Duration = Duration::from_secs(60);
 /// How long to wait before a record that another process takes care of is looked at again, unless this process hears of
 /// a change to it first.
 const ELSEWHERE: Duration = Duration::from_secs(5);
@@ -123,18 +127,54 @@ async fn drive(shared: &Arc<Shared>, key: Key, wake: &Notify, new: bool) {
         // A look is large and short, a wait small and long: thousands of tasks do the latter.
         let looked = Box::pin(look(shared, &key, &mut task)).await;
         failures = if looked.is_ok() { 0 } else { failures + 1 };
-        next = looked.unwrap_or_else(|error| {
-            tracing::warn!(record = %key, %error, "an operation waits for the store or the runner");
-            // Somebody has to put it right, or to purge it, which may take long.
-            let is_unreadable = matches!(error, Trouble::Store(StoreError::Unreadable { .. }));
-            if is_unreadable {
-                task.permit = None;
-            }
-            let pause =
-                if is_unreadable { ELSEWHERE } else { doubled(TROUBLE, failures, TROUBLE_MOST) };
-            Next::Await(Awaited::Time(pause))
-        });
+        next = match looked {
+            Ok(next) => next,
+            Err(trouble) => after(shared, &key, &mut task, &trouble, failures).await,
+        };
     }
+}
+
+/// The next step after a look that ended early, as it has the last `failures` times.
+async fn after(
+    shared: &Arc<Shared>,
+    key: &Key,
+    task: &mut TaskState,
+    trouble: &Trouble,
+    failures: u32,
+) -> Next {
+    tracing::warn!(record = %key, error = %trouble, "an operation waits for the store or the runner");
+    if let (Trouble::Runner(error), SAID..) = (trouble, failures)
+        && let Err(error) = say_hindered(shared, key, task, error).await
+    {
+        tracing::warn!(record = %key, %error, "what hinders a run cannot be written down");
+    }
+    // Somebody has to put it right, or to purge it, which may take long.
+    let is_unreadable = matches!(trouble, Trouble::Store(StoreError::Unreadable { .. }));
+    if is_unreadable {
+        task.permit = None;
+    }
+    let pause = if is_unreadable { ELSEWHERE } else { doubled(TROUBLE, failures, TROUBLE_MOST) };
+    Next::Await(Awaited::Time(pause))
+}
+
+/// Records what hinders the runner, for whoever waits for the operation: once a minute at most.
+async fn say_hindered(
+    shared: &Arc<Shared>,
+    key: &Key,
+    task: &mut TaskState,
+    error: &RunnerError,
+) -> Result<(), Trouble> {
+    let Some(stored) = newest(shared, key, task).await? else { return Ok(()) };
+    let (record, now) = (&*stored.record, shared.clock.now());
+    let waits = format!("{HINDERED}{}", error.0);
+    let stands = task.hindered.is_some_and(|said| now < said.plus(SAID_AGAIN));
+    let is_said = record.operation.waits.as_ref() == Some(&waits);
+    if stands || is_said || !record.is_busy() || !shared.drives() {
+        return Ok(());
+    }
+    task.hindered = Some(now);
+    let next = transition::waiting(record, waits, now);
+    write(shared, &stored, next, &[], task).await.map(drop)
 }
 
 async fn wait(shared: &Shared, wake: &Notify, awaited: Awaited) {
@@ -158,6 +198,9 @@ async fn look(shared: &Arc<Shared>, key: &Key, task: &mut TaskState) -> Result<N
     }
     let Some(stored) = newest(shared, key, task).await? else { return Ok(Next::Over) };
     let record = &*stored.record;
+    if let Some(unheard) = task.unheard.take_if(|it| it.record.operation == record.operation) {
+        close(shared, &unheard.record, &unheard.release, task).await?;
+    }
     if !record.is_busy() {
         return Ok(Next::Over);
     }
@@ -179,7 +222,7 @@ async fn look(shared: &Arc<Shared>, key: &Key, task: &mut TaskState) -> Result<N
             task.permit = None;
             Ok(Next::Await(Awaited::Time(shared.clock.now().until(when))))
         }
-        Step::Cancel(run) => cancel(shared, run, task).await,
+        Step::Cancel(run) => cancel(shared, &stored, run, task).await,
         Step::Unbind(bindings) => {
             // Their runs may need the last one.
             task.permit = None;
@@ -195,6 +238,8 @@ async fn look(shared: &Arc<Shared>, key: &Key, task: &mut TaskState) -> Result<N
 /// again later.
 fn leave(task: &mut TaskState) -> Next {
     task.permit = None;
+    // Before this process starts anything again it asks what has become of the record meanwhile.
+    task.refused = None;
     Next::Await(Awaited::Time(ELSEWHERE))
 }
 
@@ -329,18 +374,33 @@ async fn write(
             // Its run is over, and takes no place from others while that cannot be written.
             if !release.is_empty() {
                 task.permit = None;
+                task.unheard = Some(Unheard { record: next, release: release.to_vec() });
             }
             return Err(error.into());
         }
     }
+    task.unheard = None;
     if matches!(next.operation.phase, Phase::Started { .. }) {
         failpoint::hit("after-started").await;
     }
     if !next.is_busy() {
         failpoint::hit("after-outcome").await;
-        shared.observer.ended(&next);
     } else if shared.is_stuck(&stored.record, &next) {
         shared.observer.stuck(&next);
+    }
+    close(shared, &next, release, task).await?;
+    Ok(Next::Look)
+}
+
+/// Tells of the end of an operation, if the record has it, and releases the runs that are not needed any more.
+async fn close(
+    shared: &Shared,
+    record: &Record,
+    release: &[RunName],
+    task: &mut TaskState,
+) -> Result<(), Trouble> {
+    if !record.is_busy() {
+        shared.observer.ended(record);
     }
     for run in release {
         shared.runner.release(run).await?;
@@ -350,7 +410,7 @@ async fn write(
     if !release.is_empty() {
         failpoint::hit("after-release").await;
     }
-    Ok(Next::Look)
+    Ok(())
 }
 
 /// The record that is written where `next` is too large for the store: `next` without the state that a failed run left,
@@ -373,11 +433,25 @@ fn too_large(before: &Record, why: &str, now: Timestamp) -> Record {
     transition::failed(before, failure, false, now)
 }
 
-async fn cancel(shared: &Shared, run: RunName, task: &mut TaskState) -> Result<Next, Trouble> {
+/// The record without what hindered the runner, if it has that.
+fn unhindered(stored: &Stored, now: Timestamp) -> Option<Record> {
+    let waits = stored.record.operation.waits.as_deref().unwrap_or_default();
+    waits.starts_with(HINDERED).then(|| transition::gone_on(&stored.record, now))
+}
+
+async fn cancel(
+    shared: &Arc<Shared>,
+    stored: &Stored,
+    run: RunName,
+    task: &mut TaskState,
+) -> Result<Next, Trouble> {
     if task.cancelled.as_ref() != Some(&run) {
         shared.runner.cancel(&run).await?;
         failpoint::hit("after-cancel").await;
         task.cancelled = Some(run.clone());
+        if let Some(next) = unhindered(stored, shared.clock.now()) {
+            return write(shared, stored, next, &[], task).await;
+        }
     }
     Ok(Next::Await(Awaited::Run(run)))
 }

@@ -325,6 +325,11 @@ impl RunFailure {
     pub fn new(reason: Reason, failure: Failure) -> Self {
         Self { reason, failure, state: None }
     }
+
+    /// The failure of a run that was not started, for a reason that stays.
+    pub fn not_started(why: impl Into<String>) -> Self {
+        Self::new(Reason::NotStarted, Failure::failed(why))
+    }
 }
 
 /// Why a run was not started.

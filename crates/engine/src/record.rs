@@ -191,6 +191,10 @@ pub struct Operation {
     /// Updates with external work: what the broker said of the instance meanwhile.
     #[serde(default, skip_serializing_if = "Shown::is_empty")]
     pub shown: Shown,
+    /// A creation: whether each request for it is held, so that nobody was told of it yet. It is undone where it does
+    /// not end in time.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub held: bool,
 }
 
 impl Operation {

@@ -105,6 +105,14 @@ impl Shared {
         is_news && (next.operation.waits.is_some() || !goes_on)
     }
 
+    /// Whether the catalog says that bindings of a service cannot be fetched: who binds gets the credentials in that
+    /// answer, or not at all.
+    pub(crate) fn answers_binds_at_once(&self, service: &ServiceId) -> bool {
+        let catalog = self.catalog();
+        let service = catalog.as_ref().and_then(|all| all.service(service));
+        service.is_some_and(|service| service.bindings_retrievable == Some(false))
+    }
+
     /// The permits from which runs of a service take theirs.
     pub(crate) fn permits(&self, service: &ServiceId) -> Arc<Permits> {
         let in_force = self.read();

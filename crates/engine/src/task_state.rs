@@ -8,6 +8,7 @@ use crate::decide::RefusedStart;
 use crate::names::RunName;
 use crate::permits::{Permits, Queue, Waited};
 use crate::ports::{Clock, RunnerError, StoreError};
+use crate::record::{Record, Timestamp};
 
 /// The state that a task holds between looks.
 #[derive(Default)]
@@ -26,6 +27,16 @@ pub(crate) struct TaskState {
     pub(crate) begun: Option<RunName>,
     /// Whether somebody else wrote the record, and this process may not know that version yet.
     pub(crate) behind: bool,
+    /// When it was last recorded what hinders the runner.
+    pub(crate) hindered: Option<Timestamp>,
+    /// The last write that was not answered, which may have taken effect.
+    pub(crate) unheard: Option<Unheard>,
+}
+
+/// A write that was not answered, and the runs to release if it took effect.
+pub(crate) struct Unheard {
+    pub(crate) record: Arc<Record>,
+    pub(crate) release: Vec<RunName>,
 }
 
 impl TaskState {

@@ -24,6 +24,9 @@ pub(crate) const NOT_YET: &str = "its run cannot be started yet: ";
 /// The beginning of the reason why an operation waits whose external work goes on, and whose broker cannot be asked.
 pub(crate) const UNASKED: &str = "its work goes on, and cannot be asked after: ";
 
+/// The beginning of the message that says what keeps the runner from doing what is asked of it.
+pub(crate) const HINDERED: &str = "its run cannot be looked at or ended: ";
+
 /// The values with which a new operation begins.
 #[derive(Debug, Clone)]
 pub(crate) struct Intent {
@@ -133,6 +136,7 @@ fn operation(
         progress: None,
         waits: None,
         shown: Shown::default(),
+        held: false,
     }
 }
 
@@ -164,6 +168,14 @@ pub(crate) fn current_run(operation: &Operation) -> RunName {
         }
         _ => RunName::attempt(&operation.id, operation.attempt),
     }
+}
+
+/// Records that the operation waits for nothing any more.
+pub(crate) fn gone_on(record: &Record, now: Timestamp) -> Record {
+    let mut next = record.clone();
+    goes_on(&mut next.operation);
+    next.updated_at = now;
+    next
 }
 
 /// Records that the run is known to have been started.
@@ -314,8 +326,7 @@ pub(crate) fn left(record: &Record, state: Option<&Sensitive<Value>>, now: Times
 
 /// Records that the halted run was begun and is over, with the state that it left.
 pub(crate) fn halted(record: &Record, state: Option<&Sensitive<Value>>, now: Timestamp) -> Record {
-    let mut next = left(record, state, now);
-    next.updated_at = now;
+    let mut next = gone_on(&left(record, state, now), now);
     if let Some(halt) = &mut next.operation.halts {
         (halt.kept, halt.first) = (true, false);
     }
@@ -368,6 +379,7 @@ fn end(record: &mut Record, phase: Phase, now: Timestamp) {
     record.operation.progress = None;
     record.operation.waits = None;
     record.operation.shown = Shown::default();
+    record.operation.held = false;
     record.operation.ended_at = Some(now);
     record.updated_at = now;
 }

@@ -201,3 +201,24 @@ async fn a_tombstone_that_cannot_be_read_can_be_discarded() {
     assert!(tombs.get_opt(&name).await.unwrap().is_none());
     town.before.write(Arc::new(sample("gone")), None).await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_config_map_in_the_place_of_a_tombstone_is_named_and_what_waits_for_it_goes_on() {
+    let town = Town::new().await;
+    let key = town.write(sample("i")).await;
+    let name = names::resource(BROKER, &key);
+    let tombs: Api<ConfigMap> = Api::namespaced(town.client.clone(), PLACE);
+    let planted = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
+    tombs.create(&PostParams::default(), &planted).await.unwrap();
+    let there = town.before.read(&key).await.unwrap().unwrap();
+    let gone = Record { lifecycle: Lifecycle::Deleted, ..sample("i") };
+    town.before.write(Arc::new(gone), Some(&there.version)).await.unwrap();
+    let buried = town.before.bury(&key).await;
+    assert!(matches!(&buried, Err(StoreError::Held(why)) if why.contains(&name)), "{buried:?}");
+    let now = town.before.read(&key).await.unwrap().unwrap();
+    let anew = town.before.write(Arc::new(sample("i")), Some(&now.version)).await;
+    assert!(matches!(&anew, Err(StoreError::Held(_))), "{anew:?}");
+    tombs.delete(&name, &DeleteParams::default()).await.unwrap();
+    town.before.bury(&key).await.unwrap();
+    assert!(town.all(&key).get_opt(&name).await.unwrap().is_none());
+}

@@ -27,6 +27,26 @@ pub fn make(path: &Path) -> io::Result<()> {
     }
 }
 
+/// Makes a file in a directory and removes it.
+///
+/// # Errors
+/// If nothing may be made there: it is another user's, or on a disk that is read-only. A full disk is no error: that
+/// passes, and is said by whoever meets it.
+pub(crate) fn try_to_write(path: &Path) -> io::Result<()> {
+    let file = path.join(format!(".try-{}", std::process::id()));
+    match File::create(&file).and_then(|_| std::fs::remove_file(&file)) {
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+            ) =>
+        {
+            Ok(())
+        }
+        tried => tried,
+    }
+}
+
 /// Makes the names in a directory durable.
 pub(crate) fn sync_dir(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
@@ -49,6 +69,15 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
+
+    #[test]
+    fn where_nothing_can_be_made_is_told_from_where_it_can() {
+        let home = tempfile::tempdir().unwrap();
+        try_to_write(home.path()).unwrap();
+        assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 0, "something is left of it");
+        // Not even root makes files there.
+        try_to_write(Path::new("/proc")).unwrap_err();
+    }
 
     #[test]
     fn what_is_missing_is_made_for_us_alone_and_what_is_there_is_left() {

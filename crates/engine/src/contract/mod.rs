@@ -37,7 +37,7 @@ use serde_json::Value;
 use self::failure::{Meaning, Reported, fail, fail_with_log};
 pub(crate) use self::failure::{SAYS_NOTHING, reason};
 pub use self::given::{Paths, RESERVED_PREFIX, arguments, declared, paths, variable, variables};
-pub use self::offer::{offer, written};
+pub use self::offer::{of_file, offer};
 pub use self::said::with_log;
 pub(crate) use self::said::{MAX_DESCRIPTION_BYTES, said};
 use self::shape::At;

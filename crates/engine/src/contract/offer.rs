@@ -1,5 +1,7 @@
 //! Reads a broker's offer: its catalog, and the extensions that it declares in it.
 
+use std::path::Path;
+
 use osb::jobs::contract::{Capability, EXTENSION_KEY};
 use osb::{INTEGER_BITS, rounded_integers};
 use serde_json::Value;
@@ -12,14 +14,22 @@ use crate::ports::{Offer, RunFailure};
 use crate::record::Reason;
 use crate::redact::Redactor;
 
-/// Reads the offer from a catalog that an operator wrote, in the form in which a broker prints its own.
+/// Reads the offer from a file that an operator wrote, in the form in which a broker prints its catalog.
 ///
 /// # Errors
-/// As [`offer`]. The description begins with `name`.
-pub fn written(text: &[u8], name: &str) -> Result<Offer, RunFailure> {
+/// As [`offer`], and if the file cannot be read or is no regular one. The description begins with its path.
+pub fn of_file(path: &Path) -> Result<Offer, RunFailure> {
+    let name = format!("the catalog file {}", path.display());
+    let unread = |why: String| RunFailure::not_started(format!("{name}: {why}"));
+    // To open a pipe waits for whoever writes to it, and a device may have no end.
+    if path.metadata().is_ok_and(|metadata| !metadata.is_file()) {
+        return Err(unread("it is no regular file".to_owned()));
+    }
+    let text =
+        std::fs::read(path).map_err(|error| unread(format!("it cannot be read: {error}")))?;
     let redactor = Redactor::default();
     let exit = Exit::Status(0);
-    offer(&Ended { exit, stdout: text, log: "", state: None, redactor: &redactor }).map_err(
+    offer(&Ended { exit, stdout: &text, log: "", state: None, redactor: &redactor }).map_err(
         |mut failure| {
             failure.failure.description = format!("{name}: {}", failure.failure.description);
             failure

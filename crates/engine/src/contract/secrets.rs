@@ -31,12 +31,19 @@ pub fn of_work(work: &Work) -> Secrets {
 
 /// The members of an output whose values are secret.
 const SECRET: [&str; 3] = ["credentials", "syslog_drain_url", "route_service_url"];
+/// The member of a catalog's service that has a secret.
+const CLIENT: &str = "dashboard_client";
 
-/// The secrets in an output: credentials, the addresses of a binding, and what mounts a volume. They are also
+/// The secrets in an output: credentials, the addresses of a binding, what mounts a volume, and what the clients of
+/// dashboards in a catalog are known by. They are also
 /// looked for in an output that is no JSON, because of text around it, an error in it, or a cut: its log is shown then.
 pub fn of_output(stdout: &[u8]) -> Secrets {
     match serde_json::from_slice(stdout) {
-        Ok(binding @ Value::Object(_)) => of_binding(&binding),
+        Ok(output @ Value::Object(_)) => {
+            let mut secrets = of_binding(&output);
+            secrets.extend(of_catalog(&output));
+            secrets
+        }
         _ => of_broken(stdout),
     }
 }
@@ -46,7 +53,7 @@ fn of_broken(stdout: &[u8]) -> Secrets {
     let mut secrets = Secrets::default();
     // From there on every string counts, and none has to be looked at twice.
     let mut broken_at = stdout.len();
-    for name in SECRET.iter().chain(&["mount_config"]) {
+    for name in SECRET.iter().chain(&["mount_config", CLIENT]) {
         let name = format!("\"{name}\"");
         let mut rest = stdout;
         let is_name = |window: &[u8]| window.eq_ignore_ascii_case(name.as_bytes());
@@ -89,6 +96,16 @@ pub fn of_binding(binding: &Value) -> Secrets {
     let lists = each_spelling(binding, "volume_mounts").filter_map(|(_, list)| list.as_array());
     let devices = lists.flatten().flat_map(|mount| each_spelling(mount, "device"));
     let given = devices.flat_map(|(_, device)| each_spelling(device, "mount_config"));
+    given.for_each(|(_, value)| secrets.add_json(value));
+    secrets
+}
+
+/// The secrets in a catalog as a broker prints it.
+fn of_catalog(catalog: &Value) -> Secrets {
+    let mut secrets = Secrets::default();
+    let lists = each_spelling(catalog, "services").filter_map(|(_, list)| list.as_array());
+    let clients = lists.flatten().flat_map(|service| each_spelling(service, CLIENT));
+    let given = clients.flat_map(|(_, client)| each_spelling(client, "secret"));
     given.for_each(|(_, value)| secrets.add_json(value));
     secrets
 }

@@ -46,9 +46,16 @@ struct Inner {
     works: Vec<Work>,
     released: Vec<RunName>,
     refuse: Vec<StartError>,
+    hindered: Option<String>,
     offer: Offer,
     /// How long the answer to a question for the offer takes.
     offer_takes: Duration,
+}
+
+impl Inner {
+    fn check(&self) -> Result<(), RunnerError> {
+        self.hindered.clone().map_or(Ok(()), |why| Err(RunnerError(why)))
+    }
 }
 
 struct Live {
@@ -127,6 +134,11 @@ impl ScriptedRunner {
         self.lock().refuse.push(error);
     }
 
+    /// Sets why no run can be looked at or ended; `None`: they can.
+    pub fn hinder(&self, why: Option<&str>) {
+        self.lock().hindered = why.map(str::to_owned);
+    }
+
     /// How often each run's work began: more than once is a defect.
     pub fn begun(&self) -> BTreeMap<RunName, u32> {
         self.lock().begun.clone()
@@ -176,7 +188,9 @@ impl Runner for ScriptedRunner {
     }
 
     async fn observe(&self, name: &RunName) -> Result<RunState, RunnerError> {
-        Ok(self.lock().runs.get(name).map_or(RunState::Absent, Live::state))
+        let inner = self.lock();
+        inner.check()?;
+        Ok(inner.runs.get(name).map_or(RunState::Absent, Live::state))
     }
 
     async fn changed(&self, name: &RunName) {
@@ -196,7 +210,9 @@ impl Runner for ScriptedRunner {
     }
 
     async fn cancel(&self, name: &RunName) -> Result<(), RunnerError> {
-        if let Some(run) = self.lock().runs.get_mut(name) {
+        let mut inner = self.lock();
+        inner.check()?;
+        if let Some(run) = inner.runs.get_mut(name) {
             run.cancelled |= matches!(run.state(), RunState::Running { .. });
         }
         Ok(())

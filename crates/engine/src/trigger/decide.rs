@@ -66,6 +66,30 @@ pub struct Decision {
     pub wait: Option<Wait>,
 }
 
+impl Step {
+    /// Whether the step makes a run, or a part of that: it takes a trigger, or ends a run that another replaces.
+    fn makes_a_run(&self) -> bool {
+        match self {
+            Self::Reopen | Self::Record { .. } => true,
+            Self::Settle(_, outcome) => outcome.reason == REPLACED,
+            Self::Start(_) | Self::Keep(_) | Self::Remove(_) | Self::Close => false,
+        }
+    }
+}
+
+impl Decision {
+    /// Whether a trigger is to be taken, or a run ended that another replaces.
+    pub fn makes_a_run(&self) -> bool {
+        self.steps.iter().any(Step::makes_a_run)
+    }
+
+    /// Leaves out what makes a run, for it may not be made now; `state` is what was decided by.
+    pub fn withhold(&mut self, state: &State) {
+        self.steps.retain(|step| !step.makes_a_run());
+        close(state, &mut self.steps);
+    }
+}
+
 /// Decides the next steps of a job. `now`, RFC 3339, becomes the time of a run that is recorded.
 pub fn decide(state: &State, now: &str) -> Decision {
     let mut decision = Decision::default();
@@ -90,7 +114,6 @@ pub fn decide(state: &State, now: &str) -> Decision {
     }
     let left = state.left.iter().filter(|id| open.iter().all(|run| run.id != **id));
     decision.steps.extend(left.map(|id| Step::Remove(*id)));
-    let is_idle = open.is_empty();
     match triggered(state, &open) {
         Some(Triggered::By(trigger)) => begin(state, &open, trigger, now, &mut decision),
         Some(Triggered::Baseline) => decision.steps.push(baseline(state, &open, now)),
@@ -101,12 +124,21 @@ pub fn decide(state: &State, now: &str) -> Decision {
     if decision.wait.is_some() && !counts_from_somewhere(state) {
         decision.steps.push(baseline(state, &open, now));
     }
-    // Whoever said that another run comes may have found no trigger for it then, or not have lived to record it.
-    let comes = decision.steps.iter().any(|step| matches!(step, Step::Record { .. }));
-    if state.reopened && is_idle && !comes {
-        decision.steps.push(Step::Close);
+    // What was refused may be refused for long. Before it is tried again the status is closed.
+    match state.refused && state.reopened && open.is_empty() {
+        true => decision.withhold(state),
+        false => close(state, &mut decision.steps),
     }
     decision
+}
+
+/// Adds the step that closes the status, if it says that another run comes, and none is recorded: whoever said so may have
+/// found no trigger for it then, or not have lived to record it.
+fn close(state: &State, steps: &mut Vec<Step>) {
+    let comes = steps.iter().any(|step| matches!(step, Step::Record { .. } | Step::Close));
+    if state.reopened && !comes && open(state).is_empty() {
+        steps.push(Step::Close);
+    }
 }
 
 /// The runs that are not settled; runs whose record was lost are found by their work.

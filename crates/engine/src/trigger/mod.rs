@@ -251,6 +251,8 @@ pub struct State {
     pub completed: bool,
     /// Whether the job's status says that a run goes on.
     pub reopened: bool,
+    /// Whether the record is refused, by what was said last when it was to be written.
+    pub refused: bool,
     /// The progress of runs, by number; a run that is not here has not begun.
     pub runs: BTreeMap<u64, RunProgress>,
     /// The trigger and the time of runs, as their work says them: by this a run is known that no record names.

@@ -150,11 +150,53 @@ fn what_was_taken_back_is_said_again_if_no_run_comes() {
         ("its trigger went", idle.clone(), true),
         ("its trigger waits", State { strategy: Strategy::Now, missing, ..idle.clone() }, true),
         ("its trigger is there", State { strategy: Strategy::Now, ..idle.clone() }, false),
-        ("its run goes on", State { record: open, ..idle.clone() }, false),
+        (
+            "its trigger is there, and its run was refused",
+            State { strategy: Strategy::Now, refused: true, ..idle.clone() },
+            true,
+        ),
+        ("its run goes on", State { record: open.clone(), ..idle.clone() }, false),
+        (
+            "its run goes on, and another was refused",
+            State { strategy: Strategy::Now, refused: true, record: open, ..idle.clone() },
+            false,
+        ),
         ("nobody took it back", State { reopened: false, ..idle }, false),
     ] {
         let steps = decide(&state, NOW).steps;
         assert_eq!(steps.contains(&Step::Close), closes, "{name}: {steps:?}");
+        let records = steps.iter().any(|step| matches!(step, Step::Record { .. }));
+        assert!(!(closes && records), "{name}: not both in one turn: {steps:?}");
+    }
+}
+
+#[test]
+fn where_no_run_may_be_made_what_was_taken_back_is_said_again_and_the_rest_is_done() {
+    let comes = State {
+        strategy: Strategy::Now,
+        settled: BTreeSet::from([1]),
+        left: BTreeSet::from([1]),
+        record: JobRecord { last: 1, ..JobRecord::default() },
+        ..State::default()
+    };
+    for (name, state, expected) in [
+        ("it is completed", State { completed: true, ..comes.clone() }, vec![Step::Remove(1)]),
+        (
+            "that was taken back",
+            State { reopened: true, ..comes },
+            vec![Step::Remove(1), Step::Close],
+        ),
+        (
+            "a run is to be replaced",
+            State { reopened: true, ..busy(Strategy::Now, Concurrency::Replace) },
+            vec![],
+        ),
+    ] {
+        let mut decision = decide(&state, NOW);
+        assert!(decision.makes_a_run(), "{name}");
+        decision.withhold(&state);
+        assert_eq!(decision.steps, expected, "{name}");
+        assert!(!decision.makes_a_run(), "{name}");
     }
 }
 

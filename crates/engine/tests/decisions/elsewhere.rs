@@ -27,6 +27,10 @@ async fn external_work_is_asked_after_when_it_is_time_and_its_answer_decides() {
         let goes_on = matches!(again.operation.phase, Phase::External { polls: 3, .. });
         assert!(goes_on, "{state:?}: a question that is not answered ends nothing");
     }
+    // Somebody else has asked, and its record is not heard of yet: the write will meet it.
+    let begun = State { begun: true, ..seen(&record, RunState::Absent) };
+    let again = written(decide(&policy, &begun, next));
+    assert!(matches!(again.operation.phase, Phase::External { polls: 3, .. }));
     let failed = written(decide(&policy, &seen(&record, ended(FailureKind::Failed)), next));
     assert_eq!(failed.lifecycle, Lifecycle::Broken);
     let done = RunState::Finished(Ok(Output::default()));

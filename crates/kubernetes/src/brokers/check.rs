@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::policy::{Policy, period};
-use super::resource::Spec;
+use super::spec::Spec;
 use super::volumes;
 use crate::names::GROUP;
 use crate::runner::PodPolicy;

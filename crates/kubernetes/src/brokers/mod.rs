@@ -14,12 +14,14 @@
 
 mod check;
 mod definition;
+mod entry;
 mod merge;
 mod policy;
 mod refresh;
 mod registry;
 mod resource;
 mod seen;
+mod spec;
 mod status;
 mod table;
 mod volumes;

@@ -1,16 +1,13 @@
 //! The parsed `Broker` resource.
 
-use std::collections::BTreeMap;
-
+use osb::ServiceId;
 use osb::catalog::Fault;
-use osb::{PlanId, ServiceId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::check;
-use super::policy::Policy;
 use super::seen::SeenBroker;
-use crate::runner::JobSettings;
+use super::spec::Spec;
 
 /// How many bytes a name has at most, so that it can be in a path and in a label.
 const NAME: usize = 63;
@@ -37,16 +34,6 @@ pub struct Resource {
 pub(crate) struct Edition {
     pub(super) uid: String,
     pub(super) generation: i64,
-}
-
-/// The parsed spec of a `Broker`.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Spec {
-    pub(super) image: String,
-    pub(super) config_map: Option<String>,
-    pub(super) secret: Option<String>,
-    pub(super) policy: Policy,
-    pub(super) plans: BTreeMap<PlanId, Policy>,
 }
 
 /// A service that a broker has.
@@ -90,28 +77,5 @@ impl Resource {
 
     pub(super) fn edition(&self) -> Edition {
         Edition { uid: self.uid.clone(), generation: self.generation }
-    }
-}
-
-impl Spec {
-    /// The settings for runs of a plan; without a plan, those for the question for the catalog.
-    pub(super) fn settings(
-        &self,
-        base: &JobSettings,
-        name: &str,
-        plan: Option<&PlanId>,
-    ) -> JobSettings {
-        let mut settings = JobSettings {
-            resource: Some(name.to_owned()),
-            image: self.image.clone(),
-            config_map: self.config_map.clone(),
-            secret: self.secret.clone(),
-            ..base.clone()
-        };
-        match plan.and_then(|plan| self.plans.get(plan)) {
-            Some(plan) => plan.over(&self.policy).apply(&mut settings),
-            None => self.policy.apply(&mut settings),
-        }
-        settings
     }
 }

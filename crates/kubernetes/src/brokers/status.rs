@@ -3,8 +3,8 @@
 use osb::catalog::Fault;
 use serde_json::{Value, json};
 
+use super::entry::{Answer, Entry, list};
 use super::resource::OwnedService;
-use super::table::{Answer, Entry, list};
 use crate::conditions::{condition, stands};
 
 /// How many bytes a message has at most.

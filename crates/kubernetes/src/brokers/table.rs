@@ -12,11 +12,12 @@ use osb::{Catalog, PlanId, ServiceId};
 use serde_json::Value;
 use tokio::sync::watch;
 
-use super::merge::{Given, Part, merge};
+use super::entry::{self, Answer, Entry, list};
+use super::merge::{Part, merge};
 use super::registry::Resources;
-use super::resource::{Edition, OwnedService, Resource, Spec};
+use super::resource::Edition;
+use super::spec::Spec;
 use super::status;
-use crate::resources::pascal;
 use crate::runner::JobSettings;
 
 /// How long after an event of a resource the watch may bring further ones.
@@ -45,30 +46,6 @@ pub(crate) enum Nobody {
     Has(String),
     /// Catalogs are still being read, and one of them may have the service.
     Unread(String),
-}
-
-/// What is known of a broker.
-#[derive(Debug)]
-pub(super) struct Entry {
-    pub(super) resource: Arc<Resource>,
-    /// The last good catalog.
-    pub(super) part: Option<Part>,
-    /// The part of its catalog that was last merged, and the one that was last put in force: what it sells.
-    merged: Option<Part>,
-    in_force: Option<Part>,
-    /// The answer to the last question, and the generation of the resource that was asked.
-    pub(super) answer: Option<(i64, Answer)>,
-    /// The generation that a question in progress asks, and what it waits for, if anything.
-    pub(super) asking: Option<(i64, Option<String>)>,
-    pub(super) services: Vec<OwnedService>,
-    /// The reasons why services are not sold.
-    pub(super) refused: Vec<String>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Answer {
-    Good,
-    Bad { reason: String, message: String },
 }
 
 /// A status to be written.
@@ -296,7 +273,7 @@ impl Brokers {
     /// Takes in an answer, unless the `Broker` has another edition by now.
     pub(crate) fn answered(&self, name: &str, asked: &Edition, answer: Result<Offer, RunFailure>) {
         let generation = asked.generation;
-        let answer = read(answer);
+        let answer = entry::read(answer);
         let mut table = self.lock();
         let entry = table.get_mut(name).filter(|entry| entry.resource.edition() == *asked);
         if let Some(entry) = entry {
@@ -402,54 +379,6 @@ impl Brokers {
     }
 }
 
-impl Entry {
-    fn new(resource: Arc<Resource>) -> Self {
-        let services = resource.services.clone();
-        let (part, merged, in_force) = (None, None, None);
-        let (answer, asking, refused) = (None, None, Vec::new());
-        Self { resource, part, merged, in_force, answer, asking, services, refused }
-    }
-
-    /// Whether the services of the broker are known. If it has never answered well, they are in its status, if that was
-    /// ever written.
-    fn is_known(&self) -> bool {
-        match self.answer {
-            Some((_, Answer::Good)) => true,
-            Some((_, Answer::Bad { .. })) => self.part.is_some() || !self.services.is_empty(),
-            None => false,
-        }
-    }
-
-    /// The part of its catalog that is sold.
-    fn sold(&self) -> Option<Part> {
-        let Part { catalog, capabilities } = self.part.as_ref()?;
-        let is_sold = |id: &ServiceId| self.services.iter().any(|has| has.sold && has.id == *id);
-        let sold = catalog.services.iter().filter(|service| is_sold(&service.id));
-        let services = sold.cloned().collect();
-        Some(Part { catalog: Catalog { services }, capabilities: capabilities.clone() })
-    }
-
-    fn given(&self) -> Option<Given<'_>> {
-        let holds = self.services.iter().filter(|has| has.sold).map(|has| &has.id).collect();
-        Some(Given { name: &self.resource.name, part: self.part.as_ref()?, holds })
-    }
-
-    /// Sets what the broker sells now; it keeps what it sold before, unless another sells it.
-    fn sells(&mut self, sold: &[ServiceId], all: &[ServiceId]) {
-        let offered = self.part.iter().flat_map(|part| &part.catalog.services);
-        let offered = offered.filter(|service| sold.contains(&service.id));
-        let now = offered.map(|service| OwnedService {
-            id: service.id.clone(),
-            name: service.name.clone(),
-            sold: true,
-        });
-        let now: Vec<_> = now.collect();
-        self.services.retain(|has| !all.contains(&has.id));
-        self.services.iter_mut().for_each(|has| has.sold = false);
-        self.services.splice(..0, now);
-    }
-}
-
 /// The broker that sells a service, or else the one that has sold it.
 fn owner<'t>(table: &'t BTreeMap<String, Entry>, service: &ServiceId) -> Option<&'t Entry> {
     let has = |entry: &&Entry, sold: bool| {
@@ -457,18 +386,4 @@ fn owner<'t>(table: &'t BTreeMap<String, Entry>, service: &ServiceId) -> Option<
     };
     let sells = table.values().find(|entry| has(entry, true));
     sells.or_else(|| table.values().find(|entry| has(entry, false)))
-}
-
-/// The catalog of a good answer; otherwise the reason in one word, and a message.
-fn read(answer: Result<Offer, RunFailure>) -> Result<Part, (String, String)> {
-    let offer =
-        answer.map_err(|failure| (pascal(failure.reason.as_str()), failure.failure.description))?;
-    let faulty = |faults: Vec<Fault>| ("CatalogInvalid".to_owned(), list(&faults));
-    let catalog = parse(&offer.catalog).map_err(faulty)?;
-    CompiledCatalog::compile(catalog.clone()).map_err(faulty)?;
-    Ok(Part { catalog, capabilities: offer.capabilities })
-}
-
-pub(super) fn list(faults: &[Fault]) -> String {
-    faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }

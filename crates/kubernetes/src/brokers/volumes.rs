@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use osb::catalog::Fault;
 use serde_json::{Map, Value};
 
-use super::resource::Spec;
+use super::spec::Spec;
 use crate::runner::{OUR_MOUNTS, OUR_VOLUMES};
 
 /// The mounts of a broker's configuration: name of the volume and path.

@@ -100,16 +100,16 @@ struct Found {
 impl Table {
     /// What is to be done with the Job of a run that has ended.
     pub(super) fn disposal(&self, key: &Key, run: u64) -> Option<Disposal> {
-        let entry = self.entries.get(key)?;
+        let entry = self.get(key)?;
         disposals(entry.resource.as_ref()?, &entry.jobs).get(&run).copied()
     }
 
     /// Looks at a QuarksJob at the time `now` of the API server's clock; `None`: it is not known.
     pub(super) fn look(&mut self, key: &Key, settle: Duration, now: Timestamp) -> Option<Look> {
         let mut state = self.state(key, settle, now)?;
-        let resource = self.entries.get(key)?.resource.clone()?;
+        let resource = self.get(key)?.resource.clone()?;
         let faults = self.tell_inputs(&resource, &mut state);
-        let jobs = self.entries.get(key)?.jobs.values();
+        let jobs = self.get(key)?.jobs.values();
         let next = jobs.filter_map(|job| self.awaited(&resource, job, now)).min();
         let lasting = self.lasting(key, &state, now);
         state.lasts = lasting.is_some();
@@ -123,11 +123,7 @@ impl Table {
             Some(format!("spec.{member} is not read: say in spec.trigger.strategy when it runs"))
         });
         match &resource.following {
-            Some(Ok(following)) => {
-                let peers = self.peers.get(&key.namespace);
-                let listed = peers.and_then(|peers| Some((peers.pods.as_ref()?, peers.newest)));
-                look.state.pods = listed.map(|(pods, newest)| following.among(pods, newest));
-            }
+            Some(Ok(_)) => look.state.pods = self.followed(key),
             Some(Err(fault)) => look.fault = Some(fault.clone()),
             None => {}
         }
@@ -167,10 +163,10 @@ impl Table {
     ) -> Option<(Option<Timestamp>, bool)> {
         let is_idle = state.record.open.iter().all(|run| state.settled.contains(&run.id));
         let waits = is_idle && state.concurrency != Concurrency::Allow;
-        let entry = self.entries.get(key)?;
+        let entry = self.get(key)?;
         let unseen = entry.resource.as_ref().is_some_and(|it| may_begin_pods(it, &entry.jobs));
         let until = self.lasts(key, unseen, now.as_second()).filter(|_| waits);
-        let entry = self.entries.get_mut(key)?;
+        let entry = self.get_mut(key)?;
         entry.lasts_since = until.and(entry.lasts_since).or_else(|| until.map(|_| Instant::now()));
         let (until, since) = until.zip(entry.lasts_since)?;
         let most = if until == Until::Unseen { UNSEEN } else { LONG };
@@ -182,7 +178,7 @@ impl Table {
     }
 
     fn state(&mut self, key: &Key, settle: Duration, at: Timestamp) -> Option<State> {
-        let entry = self.entries.get(key)?;
+        let entry = self.get(key)?;
         let resource = Arc::clone(entry.resource.as_ref()?);
         let record = recalled(&resource, &entry.jobs);
         let Found { references, versions, missing } = self.find(&resource, &record);
@@ -191,7 +187,7 @@ impl Table {
         let left = disposals(&resource, &entry.jobs).into_keys().collect();
         let begun = begun(&resource, &entry.jobs);
         let settled = settled(&resource, &record, &runs);
-        let entry = self.entries.get_mut(key)?;
+        let entry = self.get_mut(key)?;
         let since = match &entry.references {
             Some((known, since)) if *known == references => *since,
             _ => {
@@ -216,6 +212,7 @@ impl Table {
             settled,
             completed: resource.status.completed,
             reopened: resource.status.says_running(),
+            refused: entry.refused,
             runs,
             begun,
             left,
@@ -314,7 +311,7 @@ impl Table {
 
     fn named(&self, dialect: Dialect, beside: &Resource, name: &str) -> Option<&Arc<Resource>> {
         let key = Key { dialect, namespace: Arc::clone(&beside.namespace), name: name.into() };
-        self.entries.get(&key)?.resource.as_ref()
+        self.get(&key)?.resource.as_ref()
     }
 
     /// The newest success of another QuarksJob in the same namespace, in the form of what a reference holds, and the

@@ -27,6 +27,7 @@ mod state;
 mod step;
 mod tell;
 pub mod view;
+mod writing;
 
 #[cfg(test)]
 mod tests;
@@ -53,7 +54,8 @@ use self::counts::Counters;
 pub use self::counts::Counts;
 pub use self::install::install;
 use self::output::logs::Logs;
-use self::state::object::{Digest, content};
+use self::state::agents::Agents;
+use self::state::object::content;
 use self::state::table::Table;
 use self::state::watch::LISTS_AT_ONCE;
 use crate::calls::{CallError, call};
@@ -176,8 +178,6 @@ pub struct Controller {
     agents: Mutex<HashMap<Arc<str>, Arc<tokio::sync::Mutex<()>>>>,
     /// When our definitions were last applied again. Locked while that is done.
     mended: tokio::sync::Mutex<Option<Instant>>,
-    /// The digest of the agent's ConfigMap, if the agent comes from one.
-    agent: Option<Digest>,
     logs: Logs,
     /// Permits: one is held for each list that is being read.
     lists: Semaphore,
@@ -217,10 +217,12 @@ impl Controller {
         let key = key.map_err(|error| QuarksError::DigestKey(error.to_string()))?;
         let mut table = Table::new(dialects.len(), &key);
         table.verbatim_prefixes = settings.verbatim_prefixes;
+        if let Some(agent) = settings.delivery.config_map() {
+            let map = agents::config_map(agent);
+            let map = map.map_err(|error| QuarksError::Agent(error.to_string()))?;
+            table.agents = Agents::of(agent.name(), content(&map));
+        }
         let table = Mutex::new(table);
-        let agent = settings.delivery.config_map().map(agents::config_map).transpose();
-        let agent = agent.map_err(|error| QuarksError::Agent(error.to_string()))?;
-        let agent = agent.as_ref().map(content);
         let queue = Arc::default();
         Ok(Arc::new(Self {
             client,
@@ -238,7 +240,6 @@ impl Controller {
             lead: OnceLock::new(),
             agents: Mutex::default(),
             mended: tokio::sync::Mutex::default(),
-            agent,
         }))
     }
 
@@ -253,7 +254,7 @@ impl Controller {
             }
             None => {
                 tasks = self.watch(&None);
-                self.table().knows_scopes = true;
+                self.table().know_scopes();
             }
         }
         tasks.spawn(vital::task("the watches of others' pods", Arc::clone(&self).follow_peers()));

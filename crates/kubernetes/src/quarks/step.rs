@@ -3,29 +3,21 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use engine::trigger::{
-    Concurrency, Decision, JobRecord, Outcome, REPLACED, Run, Step, Strategy, Wait,
-};
+use engine::trigger::{Concurrency, Decision, Step, Wait};
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
-use kube::api::{Api, Patch, PatchParams};
-use serde_json::{Value, json};
 
 use super::Controller;
-use super::api::document::Document;
 use super::api::key::Key;
-use super::api::record::{RUNS, Written};
-use super::api::resource::{Resource, word};
-use super::api::room::with_remedy;
-use super::api::status;
+use super::api::resource::Resource;
 use super::api::unread::unwritable;
-use super::api::{lint, naming};
+use super::api::{lint, status};
 use super::decided;
 use super::job::obstacle::Obstacle;
 use super::look::Look;
 use super::output::undone::{self, Undone};
 use super::state::job::SeenJob;
-use crate::calls::{CallError, call, find};
+use crate::calls::{CallError, find};
 use crate::queue::Looked;
 use crate::resources::time;
 use crate::text::Text;
@@ -74,7 +66,7 @@ impl Controller {
             };
             let latest = self.latest(&look, decision.wait.as_ref());
             if let Err(error) = cleared {
-                return self.failed(key, &resource, latest, error).await;
+                return self.failed(key, &resource, &look, latest, error).await;
             }
             if decision.steps.is_empty() {
                 return self.idle(key, &resource, look, decision.wait).await;
@@ -94,7 +86,7 @@ impl Controller {
                 return Looked::AT_ONCE;
             }
             let latest = latest.into_iter().chain(later).min();
-            return self.stuck(key, &resource, latest, error).await;
+            return self.stuck(key, &resource, &look, latest, error).await;
         }
         // Either each write came too late, and a pause is due, or there is more to do, and others have their turn
         // first.
@@ -114,7 +106,7 @@ impl Controller {
     ) -> Result<Acted, CallError> {
         let mut acted = Acted::Not;
         steps.sort_by_cached_key(|step| self.turn(key, step));
-        for step in steps {
+        for step in &steps {
             let is_over = matches!(acted, Acted::Somehow) && Instant::now() > until;
             if !self.leads() || is_over {
                 return Ok(Acted::Somehow);
@@ -123,19 +115,19 @@ impl Controller {
                 matches!(step, Step::Reopen | Step::Close | Step::Record { .. } | Step::Settle(..));
             let is_unanswered = |(known, why): &&(Step, Undone)| {
                 let no_answer = matches!(why, Undone::Failed(CallError::NoAnswer(_)));
-                no_answer && matches!((known, &step), (Step::Remove(_), Step::Remove(_)))
+                no_answer && matches!((known, step), (Step::Remove(_), Step::Remove(_)))
             };
-            let is_known = undone.iter().any(|(known, _)| *known == step);
+            let is_known = undone.iter().any(|(known, _)| known == step);
             if is_known || undone.iter().filter(is_unanswered).count() >= UNANSWERED {
                 continue;
             }
             // Output of an ended run that cannot be kept, and a Job that cannot be removed, keep nothing else from
             // being run or looked after.
             let may_stay = matches!(step, Step::Keep(_) | Step::Remove(_));
-            let done = self.execute(key, resource, step.clone()).await;
+            let done = self.execute(key, resource, step, &steps).await;
             if let Step::Remove(run) = step {
                 let no_answer = matches!(done, Err(Undone::Failed(CallError::NoAnswer(_))));
-                self.table().note_removal(key, run, no_answer.then(Instant::now));
+                self.table().note_removal(key, *run, no_answer.then(Instant::now));
             }
             match done {
                 Ok(()) if writes_it => return Ok(Acted::Somehow),
@@ -146,7 +138,7 @@ impl Controller {
                     return Ok(Acted::TooLate);
                 }
                 Err(Undone::Failed(error)) if !may_stay => return Err(error),
-                Err(why) => undone.push((step, why)),
+                Err(why) => undone.push((step.clone(), why)),
             }
         }
         Ok(acted)
@@ -161,9 +153,7 @@ impl Controller {
             }
             let resource =
                 table.get(key)?.resource.clone().filter(|resource| !resource.deleting)?;
-            if table.lacks_peers(&resource) {
-                table.peers_wanted.notify_one();
-            }
+            table.want_peers(&resource);
             let look = table.look(key, self.settings.settle, timestamp(now))?;
             (resource, look)
         };
@@ -172,24 +162,28 @@ impl Controller {
             namespace = &*key.namespace, name = &*key.name, strategy = ?resource.strategy,
             does = %decided::said(&decision), fault = look.fault, "looked at"
         );
+        if decision.makes_a_run()
+            && let Some((why, left)) = self.table().misled(key)
+        {
+            decision.withhold(&look.state);
+            look.fault = Some(why.to_owned());
+            let again = timestamp(self.now_millis()) + left;
+            look.next = look.next.into_iter().chain([again]).min();
+        }
         // A run that is to be replaced goes on until its successor can be begun.
-        let takes = |step: &Step| match step {
-            Step::Reopen | Step::Record { .. } => true,
-            Step::Settle(_, outcome) => outcome.reason == REPLACED,
-            _ => false,
-        };
-        if decision.steps.iter().any(takes) {
+        if decision.makes_a_run() {
             if self.settings.strict {
                 look.faults = lint::of_spec(key.dialect, &resource.spec());
             }
             look.faults.extend(unwritable(&resource, &decision.steps));
+            look.faults.extend(self.table().without_room(&resource));
             if !look.faults.is_empty() {
                 // Decided as if the trigger waited: a run that it would replace, and that has no Job yet, is begun.
                 if look.state.concurrency == Concurrency::Replace {
                     look.state.concurrency = Concurrency::Queue;
                     decision = look.decision(&time(now));
                 }
-                decision.steps.retain(|step| !takes(step));
+                decision.withhold(&look.state);
                 look.fault = Some(look.faults.join("; "));
             }
         }
@@ -206,7 +200,7 @@ impl Controller {
     async fn idle(&self, key: &Key, resource: &Resource, look: Look, wait: Option<Wait>) -> Looked {
         let latest = self.latest(&look, wait.as_ref());
         if let Err(error) = self.look_after(key, resource).await {
-            return self.failed(key, resource, latest, error).await;
+            return self.failed(key, resource, &look, latest, error).await;
         }
         let left = self.remove_left(key, resource).await;
         let overdue = self.remind(key).await;
@@ -240,6 +234,7 @@ impl Controller {
         &self,
         key: &Key,
         resource: &Resource,
+        look: &Look,
         latest: Option<Duration>,
         error: Option<CallError>,
     ) -> Looked {
@@ -248,7 +243,7 @@ impl Controller {
         let overdue = self.remind(key).await;
         match looked_after.err().or(error) {
             // The next turn, which is soon enough, sees the rest.
-            Some(error) => self.failed(key, resource, latest, error).await,
+            Some(error) => self.failed(key, resource, look, latest, error).await,
             None => latest.into_iter().chain(left).chain(overdue).min().into(),
         }
     }
@@ -261,27 +256,20 @@ impl Controller {
         Duration::from_millis(millis).min(LONGEST)
     }
 
-    /// Ends a turn in which a call failed; writes the reason to the status, unless it says so already.
+    /// Ends a turn in which a call failed; writes the reason to the status, and what is wrong with the QuarksJob beside
+    /// it, unless it says so already.
     async fn failed(
         &self,
         key: &Key,
         resource: &Resource,
+        look: &Look,
         latest: Option<Duration>,
         error: CallError,
     ) -> Looked {
         let (namespace, name) = (&*key.namespace, &*key.name);
         self.counters.looks_failed.add();
         tracing::warn!(namespace, name, %error, "it cannot go on now");
-        let words = match &error {
-            CallError::Failed(why)
-            | CallError::Forbidden(why)
-            | CallError::Denied(why)
-            | CallError::Invalid(why) => Some(format!("the API server refuses: {why}")),
-            CallError::Hindered(why) | CallError::Stays(why) => Some(why.clone()),
-            CallError::Unsent(_) => Some(error.to_string()),
-            _ => None,
-        };
-        if let Some(words) = words {
+        if let Some(words) = trouble(&error, look.fault.as_deref()) {
             let told = resource.status.waits.as_deref().map(gist);
             // A failed write is tried again at the next turn. Writing the same reason for a new number in it would be a
             // change, which begins a turn at once.
@@ -309,31 +297,35 @@ impl Controller {
         })
     }
 
-    async fn execute(&self, key: &Key, resource: &Resource, step: Step) -> Result<(), Undone> {
+    /// Does one of the steps of a decision.
+    async fn execute(
+        &self,
+        key: &Key,
+        resource: &Resource,
+        step: &Step,
+        steps: &[Step],
+    ) -> Result<(), Undone> {
         let done = match step {
-            Step::Reopen => {
-                let reopened = status::reopened(resource, self.now_millis());
-                self.patch_status(key, resource, reopened).await
-            }
+            Step::Reopen => self.reopen(key, resource, steps).await,
             Step::Close => {
                 let closed = status::closed(resource, self.now_millis());
                 self.patch_status(key, resource, closed).await
             }
             Step::Record { record, strategy, passed_over } => {
-                self.record(key, resource, &record, strategy).await?;
+                self.record(key, resource, record, *strategy).await?;
                 if let Some(trigger) = passed_over {
-                    self.tell_of_one_passed_over(resource, trigger, &record);
+                    self.tell_of_one_passed_over(resource, *trigger, record);
                 }
                 Ok(())
             }
-            Step::Start(run) => self.start(key, resource, &run).await,
+            Step::Start(run) => self.start(key, resource, run).await,
             Step::Keep(run) => return self.take_in(key, resource, run.id).await,
             Step::Settle(run, outcome) => {
                 // The output may have been kept since that was decided.
                 let kept = self.table().get(key).and_then(|it| it.kept.get(&run.id).cloned());
-                self.settle(key, resource, &run, &kept.unwrap_or(outcome)).await
+                self.settle(key, resource, run, kept.as_ref().unwrap_or(outcome)).await
             }
-            Step::Remove(run) => self.remove(key, run).await,
+            Step::Remove(run) => self.remove(key, *run).await,
         };
         Ok(done?)
     }
@@ -354,116 +346,6 @@ impl Controller {
             Err(Undone::Later(_)) => {}
         }
         kept.map(drop)
-    }
-
-    fn resources(&self, key: &Key) -> Api<Document> {
-        Api::namespaced_with(self.client.clone(), &key.namespace, &key.dialect.resource())
-    }
-
-    fn learn(&self, key: &Key, document: &Document) {
-        if let Some(resource) = document.read(key.dialect) {
-            let keys = self.table().answered(resource);
-            self.queue.push(keys.into_iter().filter(|other| other != key));
-        }
-    }
-
-    /// Reads the QuarksJob anew from the API server.
-    pub(super) async fn refresh(&self, key: &Key) -> Result<(), CallError> {
-        let known = self.table().get(key).and_then(|entry| entry.resource.clone());
-        match find(self.resources(key).get(&key.name)).await? {
-            Some(document) => self.learn(key, &document),
-            None => known.into_iter().for_each(|known| self.table().forget_one(key, &known.uid)),
-        }
-        Ok(())
-    }
-
-    async fn patch_status(
-        &self,
-        key: &Key,
-        resource: &Resource,
-        status: Value,
-    ) -> Result<(), CallError> {
-        let version = resource.version.to_string();
-        let patch = json!({"metadata": {"resourceVersion": version}, "status": status});
-        let params = PatchParams::default();
-        let patched =
-            call(self.resources(key).patch_status(&key.name, &params, &Patch::Merge(patch))).await;
-        self.patched(key, resource, patched)
-    }
-
-    fn patched(
-        &self,
-        key: &Key,
-        resource: &Resource,
-        patched: Result<Document, CallError>,
-    ) -> Result<(), CallError> {
-        match patched {
-            Ok(document) => self.learn(key, &document),
-            // The QuarksJob is gone, and with it all that was to be done.
-            Err(CallError::NotFound) => self.table().forget_one(key, &resource.uid),
-            Err(error) => return Err(error),
-        }
-        Ok(())
-    }
-
-    /// Writes the record of runs, and in the same write takes the trigger from the spec.
-    async fn record(
-        &self,
-        key: &Key,
-        resource: &Resource,
-        record: &JobRecord,
-        strategy: Strategy,
-    ) -> Result<(), CallError> {
-        let written = Written::text(resource, record.clone())
-            .map_err(|error| CallError::Unsent(error.to_string()))?;
-        let mut patch = json!({"metadata": {
-            "resourceVersion": resource.version.to_string(),
-            "annotations": {RUNS: written},
-        }});
-        let is_new = |run: &&Run| run.id > resource.record.last;
-        // For a run that `once` still owes, the strategy stays as it is.
-        let mut new = record.open.iter().filter(is_new);
-        if strategy != resource.strategy || new.any(|run| !run.inputs.is_empty()) {
-            // The inputs in the spec were for this run.
-            patch["spec"] = json!({"trigger": {"strategy": word(strategy), "inputs": null}});
-        }
-        let params = PatchParams::default();
-        let patched =
-            call(self.resources(key).patch(&key.name, &params, &Patch::Merge(patch))).await;
-        let patched = patched.map_err(|error| with_remedy(error, record));
-        self.patched(key, resource, patched)?;
-        let new = record.open.iter().filter(is_new);
-        new.for_each(|run| self.table().recorded(resource, run.id));
-        Ok(())
-    }
-
-    async fn settle(
-        &self,
-        key: &Key,
-        resource: &Resource,
-        run: &Run,
-        outcome: &Outcome,
-    ) -> Result<(), CallError> {
-        let (job, tried) = {
-            let table = self.table();
-            let entry = table.get(key);
-            let job = entry.and_then(|it| Some(it.jobs.get(&run.id)?.name.to_string()));
-            (job, entry.and_then(|it| it.tried.get(&run.id).cloned()))
-        };
-        let job = job.unwrap_or_else(|| naming::of_run(&resource.name, &resource.uid, run));
-        let status =
-            status::settled(resource, run, (&job, tried.as_deref()), outcome, self.now_millis());
-        self.patch_status(key, resource, status).await?;
-        self.reinstall_unless_kept(key, run).await?;
-        self.tell_of_end(resource, run, outcome);
-        match outcome.succeeded {
-            true => self.counters.succeeded.add(),
-            false => self.counters.failed.add(),
-        }
-        let (namespace, name) = (&*key.namespace, &*key.name);
-        let (reason, why) = (&outcome.reason, &outcome.message);
-        tracing::info!(namespace, name, run = run.id, reason, why, "a run has ended");
-        Ok(())
     }
 
     /// Asks the API server for each Job that a list lacked: only its answer says that the Job is gone.
@@ -487,6 +369,21 @@ impl Controller {
     }
 }
 
+/// What is told of a call that failed, with what is wrong with the QuarksJob anyhow; `None`: nothing, for it may go better
+/// at once.
+pub(super) fn trouble(error: &CallError, fault: Option<&str>) -> Option<String> {
+    let words = match error {
+        CallError::Failed(why)
+        | CallError::Forbidden(why)
+        | CallError::Denied(why)
+        | CallError::Invalid(why) => format!("the API server refuses: {why}"),
+        CallError::Hindered(why) | CallError::Stays(why) => why.clone(),
+        CallError::Unsent(_) => error.to_string(),
+        _ => return None,
+    };
+    Some([Some(words.as_str()), fault].into_iter().flatten().collect::<Vec<_>>().join("; "))
+}
+
 /// A message without its words that contain digits, such as ports, ids and times, which differ each time.
 fn gist(words: &str) -> String {
     let pieces = words.split_inclusive(|character: char| !character.is_alphanumeric());
@@ -501,7 +398,27 @@ fn timestamp(millis: u64) -> Timestamp {
 
 #[cfg(test)]
 mod tests {
-    use super::gist;
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_with_a_spec_is_told_beside_what_was_refused() {
+        let refused = || CallError::Denied("no".to_owned());
+        let hindered = || CallError::Hindered("it is somebody else's".to_owned());
+        for (name, error, fault, expected) in [
+            ("refused", refused(), None, Some("the API server refuses: no")),
+            (
+                "refused, and at fault",
+                refused(),
+                Some("spec.run is not read"),
+                Some("the API server refuses: no; spec.run is not read"),
+            ),
+            ("hindered", hindered(), Some("f"), Some("it is somebody else's; f")),
+            ("overtaken", CallError::Conflict, Some("f"), None),
+            ("no answer", CallError::NoAnswer("n".to_owned()), Some("f"), None),
+        ] {
+            assert_eq!(trouble(&error, fault).as_deref(), expected, "{name}");
+        }
+    }
 
     #[test]
     fn what_is_another_each_time_is_no_news() {

@@ -212,8 +212,14 @@ pub(crate) async fn make(
     };
     match found.binary_data.as_ref().is_some_and(same) {
         true => Ok(()),
-        false => Err(CallError::Hindered(format!(
-            "the ConfigMap {name} holds something else than the agent of that name: delete it"
-        ))),
+        false => Err(taken(agent)),
     }
+}
+
+/// Why the ConfigMap of an agent cannot be made: somebody's own has its name.
+pub(crate) fn taken(agent: &PackedAgent) -> CallError {
+    CallError::Hindered(format!(
+        "the ConfigMap {} holds something else than the agent of that name: delete it",
+        agent.name()
+    ))
 }

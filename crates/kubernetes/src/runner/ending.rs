@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
-use super::manifest::{FENCED, RELEASED};
+use super::labels::{FENCED, RELEASED};
 use super::places::Right;
 use super::seen::{Fence, Presence, Seen, SeenJob, SeenPod};
 use super::stage::Stage;
@@ -145,7 +145,8 @@ impl Shared {
         }));
         match self.patch(&job, &patch).await {
             Ok(patched) => patched.into_iter().for_each(|job| self.known.learn(job)),
-            Err(CallError::NotFound | CallError::Conflict) => {}
+            Err(CallError::NotFound) => {}
+            // Another has this name, or the API server gave up beside other writers of this one: it is asked again.
             Err(error) => return Err(error),
         }
         // The Job controller ignores a Job that is being deleted.

@@ -14,7 +14,7 @@ use super::places::Right;
 use super::seen::{Fence, Presence, Seen, SeenJob, SeenPod};
 use super::standing::{Standing, standing};
 use super::watch::Watched as _;
-use super::{Shared, ending, manifest};
+use super::{Shared, ending, labels};
 use crate::calls::{CallError, find};
 use crate::text::each;
 
@@ -39,7 +39,7 @@ impl Shared {
         };
         let namespace = job.namespace.clone();
         self.known.learn(job);
-        let selector = format!("{}={name}", manifest::RUN);
+        let selector = format!("{}={name}", labels::RUN);
         let of = ListParams::default().labels(&selector);
         let before = self.known.get(name).pods;
         let pods = each(&self.texts::<Pod>(&namespace), of, SeenPod::of_text).await?;
@@ -132,6 +132,10 @@ impl Shared {
     /// mounts is missing.
     pub(super) async fn look_at(&self, name: &RunName) -> Result<Seen, CallError> {
         let seen = self.sure(name).await?;
+        if self.is_overcome(&seen).await {
+            self.known.change(name, |seen| seen.warning = None);
+            return Ok(self.known.get(name));
+        }
         let Some(warning) = self.look_for_mounts(&seen, self.now_seconds()).await else {
             return Ok(seen);
         };

@@ -70,7 +70,13 @@ impl Shared {
                 let found = find(self.texts::<Job>(namespace).get(name.as_str()))
                     .await
                     .map_err(|error| refused("the Job", error))?;
-                self.take_over(found.as_ref().and_then(SeenJob::of_text)).await?;
+                let found = found.as_ref().and_then(SeenJob::of_text);
+                if gave && found.as_ref().is_some_and(|job| job.released.is_some()) {
+                    // What is kept for a time is kept without what the run was given.
+                    let taken = self.take_back(namespace, name).await;
+                    taken.map_err(|error| refused("what it was given", error))?;
+                }
+                self.take_over(found)?;
                 self.note_made(name, namespace, gave);
             }
             Err(error) => return Err(refused("the Job", noted(error))),
@@ -93,17 +99,15 @@ impl Shared {
         }
     }
 
-    /// Takes over the Job that has the name of the run; `Ok` if it is not of a former life.
-    pub(super) async fn take_over(&self, found: Option<SeenJob>) -> Result<(), StartError> {
-        if let Some(job) = found {
-            if job.released.is_none() {
-                self.known.learn(job);
-                return Ok(());
-            }
-            self.delete(&job).await.map_err(|error| refused("the Job", error))?;
-        }
-        let why = "a former run of this name is still being removed";
-        Err(StartError::Transient(why.to_owned()))
+    /// Takes over the Job that has the name of the run, whatever has become of it: names are not used again. Of one that
+    /// was released, and is kept for a time, the record says how it ended; whoever starts it has not heard of that yet.
+    ///
+    /// # Errors
+    /// If the Job is gone by now.
+    pub(super) fn take_over(&self, found: Option<SeenJob>) -> Result<(), StartError> {
+        let gone = || StartError::Transient("a Job of its name was just removed".to_owned());
+        self.known.learn(found.ok_or_else(gone)?);
+        Ok(())
     }
 
     /// The Job of a run in another namespace than it would be made in now. A name is taken only in its namespace, and

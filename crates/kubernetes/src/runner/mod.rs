@@ -13,10 +13,12 @@ mod architecture;
 pub(crate) mod delivery;
 mod ending;
 pub(crate) mod keys;
+mod labels;
 mod look;
 mod making;
 mod manifest;
 mod mounts;
+mod needs;
 mod places;
 mod progress;
 mod readings;
@@ -39,7 +41,7 @@ use async_trait::async_trait;
 use engine::contract;
 use engine::names::RunName;
 use engine::ports::{Clock, Offer, Run, RunFailure, RunState, Runner, RunnerError, StartError};
-use engine::record::{Key, Reason};
+use engine::record::Key;
 use engine::vital;
 use futures_util::{StreamExt as _, stream};
 use k8s_openapi::api::batch::v1::Job;
@@ -48,7 +50,6 @@ use kube::Client;
 use kube::api::Api;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::watcher;
-use osb::Failure;
 use tokio::task::JoinSet;
 
 use self::agents::Agents;
@@ -245,21 +246,17 @@ impl JobRunner {
         waits: impl Fn(Option<&str>) -> bool + Send + Sync,
     ) -> Result<Offer, RunFailure> {
         let shared = &self.shared;
-        let not_started = |why: String| RunFailure::new(Reason::NotStarted, Failure::failed(why));
         if let Some(file) = &settings.catalog_file {
-            let name = format!("the catalog file {}", file.display());
-            let text = std::fs::read(file)
-                .map_err(|error| not_started(format!("{name}: it cannot be read: {error}")))?;
-            return contract::written(&text, &name);
+            return contract::of_file(file);
         }
         let name = catalog_name(&shared.label)
-            .ok_or_else(|| not_started("no random numbers to be had".to_owned()))?;
+            .ok_or_else(|| RunFailure::not_started("no random numbers to be had"))?;
         let manifest = manifest::of_catalog(settings, &shared.keys.newest(), name.as_str())
-            .map_err(|error| not_started(error.to_string()))?;
+            .map_err(|error| RunFailure::not_started(error.to_string()))?;
         if let Err(error) = shared.make(&name, &settings.namespace, manifest, None).await {
             // The name of the question is not used again.
             shared.places.forget_refusal(&name);
-            return Err(not_started(error.to_string()));
+            return Err(RunFailure::not_started(error.to_string()));
         }
         let offer = shared.offered(&name, waits).await;
         if let Err(error) = shared.release(&name).await {
@@ -290,7 +287,7 @@ impl Runner for JobRunner {
         let manifest = manifest::of_run(&settings, &key, &settings.in_time(run))?;
         let place = &settings.namespace;
         if let Some(job) = self.shared.made_elsewhere(&run.name, place, &manifest).await? {
-            return self.shared.take_over(Some(job)).await;
+            return self.shared.take_over(Some(job));
         }
         let lead = self.shared.bonds.lead.as_ref();
         self.shared.make(&run.name, &settings.namespace, manifest, lead).await
@@ -412,7 +409,7 @@ impl Shared {
     }
 
     fn watch(self: &Arc<Self>, tasks: &mut JoinSet<()>) {
-        let selector = format!("{}={},{}", names::BROKER, self.label, manifest::RUN);
+        let selector = format!("{}={},{}", names::BROKER, self.label, labels::RUN);
         let config = watching().labels(&selector).page_size(PAGE);
         for namespace in &self.namespaces {
             let jobs = watcher(self.texts::<Job>(namespace), config.clone());

@@ -7,12 +7,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, Volume};
+use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::Api;
 use tokio::sync::Mutex;
 
 use super::Shared;
-use super::manifest::RUN;
+use super::needs::Need;
 use super::seen::{Seen, Warning};
 use super::stage::Stage;
 use crate::calls::{CallError, find};
@@ -22,19 +22,12 @@ const PATIENCE: i64 = 5;
 /// How long an answer is used.
 const FRESH: Duration = Duration::from_secs(3);
 
-/// A ConfigMap or a Secret that a pod mounts.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) enum Need {
-    ConfigMap(String),
-    Secret(String),
-}
-
 /// The last answers about mounts, by namespace and mount.
 #[derive(Default)]
 pub(super) struct Mounts(std::sync::Mutex<HashMap<(String, Need), Last>>);
 
-/// When the API server answered, and whether the mount was missing.
-type Answer = Option<(Instant, bool)>;
+/// When the API server answered, and whether the mount was missing; `None`: it does not say.
+type Answer = Option<(Instant, Option<bool>)>;
 type Last = Arc<Mutex<Answer>>;
 
 impl Mounts {
@@ -61,28 +54,37 @@ impl Shared {
             return None;
         }
         for need in &pod.needs {
-            if self.is_missing(&pod.namespace, need).await {
-                // In the kubelet's words, so that they do not change when its own arrive.
-                let said = match need {
-                    Need::ConfigMap(name) => format!("configmap {name:?} not found"),
-                    Need::Secret(name) => format!("secret {name:?} not found"),
-                };
-                return Some(Warning::of_mount(pod, &said));
+            if self.is_missing(&pod.namespace, need).await == Some(true) {
+                return Some(Warning::of_mount(pod, &need.missing()));
             }
         }
         None
     }
 
-    async fn is_missing(&self, namespace: &str, need: &Need) -> bool {
+    /// Whether a warning says that something is missing which is there by now. A kubelet does not take it back, and what
+    /// the pod waits for next, a large image perhaps, may take long.
+    pub(super) async fn is_overcome(&self, seen: &Seen) -> bool {
+        let Some(pod) = seen.pods.first().filter(|pod| pod.stage == Stage::Waiting(None)) else {
+            return false;
+        };
+        let warned = seen.warning.as_ref().and_then(|warning| warning.of(&pod.uid));
+        let Some(warned) = warned else { return false };
+        match pod.needs.iter().find(|need| warned.why.ends_with(&need.missing())) {
+            Some(need) => self.is_missing(&pod.namespace, need).await == Some(false),
+            None => false,
+        }
+    }
+
+    async fn is_missing(&self, namespace: &str, need: &Need) -> Option<bool> {
         let last = self.mounts.of(namespace, need);
         let mut last = last.lock().await;
         if let Some((_, missing)) = last.filter(|_| is_fresh(&last)) {
             return missing;
         }
-        let missing = self.look(namespace, need).await.unwrap_or_else(|error| {
-            tracing::debug!(%error, "what pods mount cannot be looked for");
-            false
-        });
+        let missing = self.look(namespace, need).await;
+        let missing = missing
+            .inspect_err(|error| tracing::debug!(%error, "what pods mount cannot be looked for"))
+            .ok();
         *last = Some((Instant::now(), missing));
         missing
     }
@@ -96,20 +98,4 @@ impl Shared {
             Need::Secret(name) => find(self.secrets(namespace).get_metadata(name)).await?.is_none(),
         })
     }
-}
-
-/// The mounts that have to exist before a pod can begin. The Secret given to the run is left out: it is made before its
-/// Job.
-pub(super) fn needs(pod: &Pod) -> Vec<Need> {
-    let run = pod.metadata.labels.as_ref().and_then(|labels| labels.get(RUN));
-    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
-    let need = |volume: &Volume| {
-        if let Some(source) = volume.config_map.as_ref().filter(|it| it.optional != Some(true)) {
-            return Some(Need::ConfigMap(source.name.clone()));
-        }
-        let source = volume.secret.as_ref().filter(|it| it.optional != Some(true))?;
-        let name = source.secret_name.as_ref().filter(|name| Some(*name) != run)?;
-        Some(Need::Secret(name.clone()))
-    };
-    volumes.filter_map(need).collect()
 }

@@ -15,7 +15,7 @@ use kube::api::LogParams;
 use tokio::task::AbortHandle;
 
 use super::Shared;
-use super::manifest::BROKER_CONTAINER;
+use super::labels::BROKER_CONTAINER;
 use super::seen::Seen;
 
 /// How many lines of a log are read at first.

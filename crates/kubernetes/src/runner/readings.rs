@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use engine::names::RunName;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
 /// How many reports are in memory at once.
@@ -20,12 +20,15 @@ const LOOK: Duration = Duration::from_secs(1);
 
 pub(super) struct Readings {
     room: Arc<Semaphore>,
+    /// The room for logs that are read to be shown.
+    shown: Semaphore,
     held: Mutex<HashMap<RunName, (Instant, OwnedSemaphorePermit)>>,
 }
 
 impl Default for Readings {
     fn default() -> Self {
-        Self { room: Arc::new(Semaphore::new(AT_ONCE)), held: Mutex::default() }
+        let room = || Semaphore::new(AT_ONCE);
+        Self { room: Arc::new(room()), shown: room(), held: Mutex::default() }
     }
 }
 
@@ -38,6 +41,12 @@ impl Readings {
                 self.lock().insert(run.clone(), (Instant::now(), place));
             }
         }
+    }
+
+    /// Waits until a log may be read to be shown: as many at once as reports, beside these. `None` is never returned, for
+    /// the room is never closed.
+    pub(super) async fn show(&self) -> Option<SemaphorePermit<'_>> {
+        self.shown.acquire().await.ok()
     }
 
     /// Whether a run has a place.
@@ -78,6 +87,18 @@ mod tests {
         readings.leave(&a);
         readings.enter(&c).await;
         assert!(!readings.is_held(&a) && readings.is_held(&b) && readings.is_held(&c));
+    }
+
+    #[tokio::test]
+    async fn few_logs_are_shown_at_once_beside_the_reports() {
+        let readings = Readings::default();
+        readings.enter(&run("provision-a")).await;
+        readings.enter(&run("provision-b")).await;
+        let first = readings.show().await;
+        let _second = readings.show().await;
+        assert!(readings.show().now_or_never().is_none(), "there is no room");
+        drop(first);
+        assert!(readings.show().now_or_never().is_some());
     }
 
     #[tokio::test]

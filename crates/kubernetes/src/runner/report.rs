@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::LogParams;
 use osb::{Failure, Output};
 
-use super::manifest::BROKER_CONTAINER;
+use super::labels::BROKER_CONTAINER;
 use super::seen::{Fence, Seen, SeenPod};
 use super::stage::End;
 use super::standing::{Standing, reported, taken_away};
@@ -160,7 +160,7 @@ impl Shared {
         let mut seen = self.known.get(name);
         if seen.pods.is_empty() {
             // Only pods of this broker: the caller may have no right to another's.
-            let run = super::manifest::RUN;
+            let run = super::labels::RUN;
             let selector = format!("{run}={name},{}={}", names::BROKER, self.label);
             for namespace in &self.namespaces {
                 let pods = self.texts::<Pod>(namespace);
@@ -176,6 +176,7 @@ impl Shared {
             }
         }
         let pod = with_report(&seen.pods);
+        let _place = self.readings.show().await;
         let Some(log) = there(self.whole_log(pod).await)?.flatten() else { return Ok(None) };
         let lines = log.split_inclusive('\n').filter(|line| Line::parse(line).is_none());
         Ok(Some(lines.collect()))

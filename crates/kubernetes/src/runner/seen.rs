@@ -8,8 +8,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use osb::{BindingId, InstanceId};
 use serde::{Deserialize, Serialize};
 
-use super::manifest::{BINDING_ID, FENCED, GIVEN, INSTANCE_ID, KEPT, PROGRESS, RELEASED, RUN};
-use super::mounts::{Need, needs};
+use super::labels::{BINDING_ID, FENCED, GIVEN, INSTANCE_ID, KEPT, PROGRESS, RELEASED, RUN};
+use super::needs::{Need, needs};
 use super::settings::JobSettings;
 use super::stage::{End, Stage, Waits, is_installed, leaving, stage};
 use crate::calls::version_of;

@@ -4,7 +4,7 @@ use agent::{Error, Message};
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Pod, PodStatus};
 
 use super::delivery::AGENT_CONTAINER;
-use super::manifest::BROKER_CONTAINER;
+use super::labels::BROKER_CONTAINER;
 use crate::pods::{is_no_image, is_pull, never_was, without_node};
 
 /// The message for a pod that failed without saying how.

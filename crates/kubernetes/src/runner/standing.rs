@@ -92,7 +92,7 @@ pub(super) fn standing(seen: &Seen, start_timeout: Duration, now: i64, back: i64
         return Standing::ToEnd(why);
     }
     if let Some(said) = job.over_time() {
-        return over_time(said, pods, alive);
+        return over_time(said, pods, warning.as_ref(), alive);
     }
     let late = now.saturating_sub(job.created.max(back)) > seconds(start_timeout);
     let hopeless = late.then_some(start_timeout);
@@ -214,15 +214,29 @@ fn fenced(why: &Fence, pods: &[SeenPod], alive: bool) -> Standing {
 }
 
 /// The standing of a run whose time is up. If it is unknown how far it came, the run is lost for that reason, and not
-/// timed out.
-fn over_time(said: &str, pods: &[SeenPod], alive: bool) -> Standing {
+/// timed out; if its pod is known to have waited to the last, it never began.
+fn over_time(said: &str, pods: &[SeenPod], warning: Option<&Warning>, alive: bool) -> Standing {
     match (alive, unanswered(pods)) {
         (true, _) => {
             let why = format!("it is being ended: its time is up: {said}");
             going(joined([Some(why), silence(pods)]))
         }
         (false, Some(unanswered)) => Standing::Lost(unanswered),
-        (false, None) => Standing::TimedOut(said.to_owned()),
+        (false, None) => match pods.first() {
+            // Of one that was missed, or whose node is not heard of, the last word is not the last state.
+            Some(SeenPod {
+                began: false,
+                missed: false,
+                stage: Stage::Waiting(waits),
+                uid,
+                ..
+            }) => {
+                let waits = waits.clone().or_else(|| warning?.of(uid)).map(|waits| waits.why);
+                let early = "its time was up before it began".to_owned();
+                Standing::NeverBegan(joined([Some(early), waits]))
+            }
+            _ => Standing::TimedOut(said.to_owned()),
+        },
     }
 }
 

@@ -13,7 +13,7 @@ use engine::record::{Key, Lifecycle, Record};
 use super::entry::Entry;
 use super::known::KnownRecords;
 use super::{KubernetesStore, RecordApi};
-use crate::calls::is_of_a_namespace_that_goes;
+use crate::calls::{find, is_of_a_namespace_that_goes};
 
 impl KubernetesStore {
     /// Buries a deleted record, unless that was done.
@@ -77,7 +77,14 @@ impl RecordApi {
     /// unknown to whoever ordered anew.
     async fn rewrite(&self, known: &KnownRecords, record: &Record) -> Result<(), StoreError> {
         let Some(tombstone) = self.tombstone(&record.key).await? else {
-            return Err(StoreError::Conflict);
+            let name = self.name(&record.key);
+            return Err(match find(self.config_maps().get_metadata(&name)).await? {
+                // It was one, and went meanwhile.
+                None => StoreError::Conflict,
+                Some(_) => StoreError::Held(format!(
+                    "the ConfigMap {name} has the name of its tombstone and is none: delete it"
+                )),
+            });
         };
         // A tombstone of a later life of the id is not replaced.
         if tombstone.bare()?.sequence < record.sequence {

@@ -11,17 +11,9 @@ use osb::{Action, BindingId, InstanceId, PlanId, ServiceId};
 use serde_json::{Error, Value};
 
 use super::RecordApi;
-use super::entry::{Entry, StandsIn};
+use super::entry::{Damage, Entry, StandsIn};
 use crate::resources::Kind;
 use crate::split::Places;
-
-/// What is known of a record that cannot be read.
-#[derive(Debug)]
-pub(crate) struct Damage {
-    pub(crate) why: String,
-    /// Whether an operation may be in progress: the resource does not say that the last one has ended.
-    pub(crate) may_be_busy: bool,
-}
 
 impl Entry {
     /// The entry of a record that cannot be read, by the rest of its resource. It counts as existing, and no operation

@@ -7,8 +7,6 @@ use kube::api::{DynamicObject, ObjectMeta};
 use osb::{Action, PlanId, ServiceId};
 use serde_json::Error as Why;
 
-use super::damage::Damage;
-use super::read::unreadable;
 use crate::calls::version_of;
 use crate::names;
 use crate::resources::Since;
@@ -53,6 +51,14 @@ pub(crate) enum StandsIn {
     First,
     Resource,
     Tombstone,
+}
+
+/// What is known of a record that cannot be read.
+#[derive(Debug)]
+pub(crate) struct Damage {
+    pub(crate) why: String,
+    /// Whether an operation may be in progress: the resource does not say that the last one has ended.
+    pub(crate) may_be_busy: bool,
 }
 
 impl Entry {
@@ -182,4 +188,9 @@ fn bare(written: Written) -> Result<Record, Why> {
         order: serde_json::Map::new(),
         rest: serde_json::Map::new(),
     })
+}
+
+/// The error for a record that cannot be read.
+pub(super) fn unreadable(key: &Key, why: &str) -> StoreError {
+    StoreError::Unreadable { key: key.to_string(), why: why.to_owned() }
 }

@@ -11,8 +11,7 @@ use osb::InstanceId;
 use serde_json::json;
 
 use super::damage::nameless;
-use super::entry::{Entry, StandsIn};
-use super::watch::PAGE;
+use super::entry::{Entry, StandsIn, unreadable};
 use super::{RecordApi, names};
 use crate::calls::{CallError, call, find, next_page, valueless, version_of};
 use crate::resources::Kind;
@@ -23,6 +22,10 @@ use crate::text::Text;
 /// writer has died in between, and nobody was told that there is such a record.
 pub(super) const HALF_MADE: Duration = Duration::from_secs(3);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+/// How many objects are listed at a time: a page is in memory beside the known records. A record without its
+/// confidential parts may have 192 KiB, and a page is in memory twice while it is read.
+pub(super) const PAGE: u32 = 100;
 
 impl RecordApi {
     /// The entry in the resource of a record, or in its tombstone.
@@ -221,10 +224,6 @@ pub(super) enum Listed {
     All { entries: Vec<Arc<Entry>>, version: u64 },
     /// As many records as were asked for; there may be more.
     Enough(Vec<Arc<Entry>>),
-}
-
-pub(super) fn unreadable(key: &Key, why: &str) -> StoreError {
-    StoreError::Unreadable { key: key.to_string(), why: why.to_owned() }
 }
 
 impl Entry {

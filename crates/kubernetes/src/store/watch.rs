@@ -11,6 +11,7 @@ use kube::runtime::watcher::{self, Event, watcher};
 
 use super::entry::Entry;
 use super::known::{KnownRecords, Source, Watched};
+use super::read::PAGE;
 use super::relabel::Relabelling;
 use super::{RecordApi, names};
 use crate::calls::{Again, call, next_page, version_of, watching};
@@ -18,9 +19,6 @@ use crate::resources::Kind;
 
 /// The value of the label [`names::KEEPS`] of a tombstone.
 pub(super) const TOMBSTONE: &str = "tombstone";
-/// How many objects are listed at a time: a page is in memory beside the known records. A record without its
-/// confidential parts may have 192 KiB, and a page is in memory twice while it is read.
-pub(super) const PAGE: u32 = 100;
 
 /// Watches one kind for ever. To be spawned; ends when it is dropped.
 pub(super) async fn follow(api: Arc<RecordApi>, known: Arc<KnownRecords>, watched: Watched) {

@@ -8,9 +8,8 @@ use engine::record::{Key, Lifecycle, Record};
 use kube::api::{DeleteParams, DynamicObject, ObjectMeta, Patch, PatchParams, PostParams};
 use serde_json::{Map, Value, json};
 
-use super::entry::{Entry, StandsIn};
+use super::entry::{Entry, StandsIn, unreadable};
 use super::known::KnownRecords;
-use super::read::unreadable;
 use super::secrets::{Fresh, unique};
 use super::{RecordApi, names};
 use crate::calls::{CallError, call, find, in_background, only, version_of};

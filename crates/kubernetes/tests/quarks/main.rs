@@ -44,6 +44,7 @@ mod paths;
 mod planted;
 mod podstate;
 mod prefixes;
+mod refused;
 mod rights;
 mod schema;
 mod shown;

@@ -53,6 +53,15 @@ fn makes_a_job(call: &str) -> bool {
     call.starts_with("POST ") && call.ends_with("/jobs")
 }
 
+/// Waits until a replica has sent the call that makes a Job, which may be held up.
+async fn until_it_makes_a_job(replica: &Replica) {
+    until("it never comes to make the Job", PATIENCE, async || {
+        let made = replica.proxy.made();
+        if made.iter().any(|call| makes_a_job(call)) { Ok(()) } else { Err(made) }
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_that_was_held_up_finds_the_name_of_its_job_taken_and_runs_nothing_again() {
     let plane = ControlPlane::start(&kubernetes::definitions()).unwrap();
@@ -66,11 +75,7 @@ async fn a_leader_that_was_held_up_finds_the_name_of_its_job_taken_and_runs_noth
     serve(&fleet, &late);
     let mut user = user(&world, &fleet);
     let token = user.provision("small", 0).await;
-    until("it never comes to make the Job", PATIENCE, async || {
-        let made = late.proxy.made();
-        if made.iter().any(|call| makes_a_job(call)) { Ok(()) } else { Err(made) }
-    })
-    .await;
+    until_it_makes_a_job(&late).await;
     let other = Replica::open(&world, character("other", linger)).await.unwrap();
     serve(&fleet, &other);
     assert!(user.ended(None, token, osb::Action::Provision).await, "the other makes it");
@@ -90,6 +95,50 @@ async fn a_leader_that_was_held_up_finds_the_name_of_its_job_taken_and_runs_noth
     world.attempts.assert_one_job_each(|_| true);
     let ledger = world.kubelet.ledger();
     assert!(ledger.values().all(|entry| entry.begun.len() == 1), "{ledger:?}");
+}
+
+/// The Job of a run that failed is kept, and has the name that whoever comes too late takes.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_that_hears_of_nothing_leaves_a_failed_run_as_it_is_and_runs_nothing_again() {
+    let plane = ControlPlane::start(&kubernetes::definitions()).unwrap();
+    let script: Script = Arc::new(|_: &Order| {
+        let (begins, lasts) = (Duration::from_millis(20), Duration::from_millis(100));
+        Act { begins, lasts, end: End::Fails("no disk left".to_owned()), again: None }
+    });
+    let world = Arc::new(World::new(&Place::of(&plane), "unheard", script).await);
+    let fleet = Fleet::default();
+    // Its one call lasts for as long as it leads.
+    let keeps =
+        |lease| Character { keep_failed: PATIENCE, lasts: PATIENCE, ..Character::well(lease) };
+    let late = Replica::open(&world, keeps("late")).await.unwrap();
+    late.proxy.hold_up(makes_a_job);
+    serve(&fleet, &late);
+    let mut user = user(&world, &fleet);
+    let token = user.provision("small", 0).await;
+    until_it_makes_a_job(&late).await;
+    late.proxy.silence(|path| path.ends_with("/serviceinstances"));
+    late.proxy.made();
+    let other = Replica::open(&world, keeps("other")).await.unwrap();
+    serve(&fleet, &other);
+    assert!(!user.ended(None, token, osb::Action::Provision).await, "the other tries, and fails");
+
+    let jobs: Api<Job> = Api::namespaced(world.client.clone(), &world.namespace);
+    let of_runs = ListParams::default().labels("manciple.dev/run");
+    let kept = async || {
+        let found = jobs.list(&of_runs).await.unwrap().items;
+        found.iter().map(|job| (job.name_any(), job.uid().unwrap())).collect::<Vec<_>>()
+    };
+    let before = kept().await;
+    late.proxy.hold_up(|_| false);
+    until("it does not see that it is late", PATIENCE, async || {
+        let made = late.proxy.made();
+        let reads = |call: &String| call.starts_with("GET ") && call.contains("/serviceinstances/");
+        if made.iter().any(reads) { Ok(()) } else { Err(made) }
+    })
+    .await;
+    sleep(Duration::from_secs(3)).await;
+    assert_eq!(kept().await, before, "what is kept of a failed run is gone, or it ran again");
+    world.attempts.assert_one_job_each(|_| true);
 }
 
 #[tokio::test(flavor = "multi_thread")]

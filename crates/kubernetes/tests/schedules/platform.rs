@@ -8,7 +8,10 @@ use std::time::Duration;
 
 use engine::Engine;
 use engine::record::{Key, PAST_OPERATIONS, Record};
-use kube::api::{Api, DeleteParams, DynamicObject};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Api, DeleteParams, DynamicObject, ListParams};
 use kubernetes::names;
 use kubernetes::resources::Kind;
 use osb::{
@@ -17,6 +20,7 @@ use osb::{
     ServiceId, UnbindRequest, UpdateRequest,
 };
 use serde_json::{Value, json};
+use testkit::kubelet::Ledger;
 use testkit::random::Random;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep, timeout};
@@ -371,9 +375,32 @@ impl User {
             if truth::is_told(&ledger, &token, said) {
                 self.told.insert(token.clone());
             }
-            assert!(begun.elapsed() < STUCK, "{token} of {} is stuck: {last:?}", self.instance);
+            if begun.elapsed() >= STUCK {
+                self.is_stuck(&token, &last, &ledger).await;
+            }
             sleep(Duration::from_millis(50)).await;
         }
+    }
+
+    /// Fails, with all that tells what an operation waits for.
+    async fn is_stuck(&self, token: &str, last: &LastOperation, ledger: &Ledger) -> ! {
+        let runs = ledger.iter().filter(|(run, _)| run.contains(token));
+        println!("{token} of {} is stuck: {last:?}: {:?}", self.instance, runs.collect::<Vec<_>>());
+        let (client, namespace) = (&self.world.client, &self.world.namespace);
+        let all = ListParams::default();
+        let jobs: Api<Job> = Api::namespaced(client.clone(), namespace);
+        for Job { metadata: of, status, .. } in jobs.list(&all).await.into_iter().flatten() {
+            println!("a Job: {:?} {:?} {status:?}", of.name, of.annotations);
+        }
+        let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+        for Pod { metadata: of, status, .. } in pods.list(&all).await.into_iter().flatten() {
+            println!("a pod: {:?} {:?} {status:?}", of.name, of.deletion_timestamp);
+        }
+        let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
+        for lease in leases.list(&all).await.into_iter().flatten() {
+            println!("a Lease: {:?}", lease.spec);
+        }
+        panic!("{token} of {} is stuck: {last:?}", self.instance);
     }
 
     /// Asks for all that was acknowledged once more: each says how it ended, as it said before or, where nobody had

@@ -20,6 +20,7 @@ mod connection;
 mod documents;
 pub(crate) mod exit;
 pub(crate) mod failure;
+pub(crate) mod findings;
 mod follow;
 mod hints;
 pub(crate) mod input;
@@ -40,11 +41,12 @@ use std::future::Future;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Parser as _;
+use clap::builder::Resettable;
 use clap::error::ErrorKind;
+use clap::{Arg, CommandFactory as _, FromArgMatches as _};
 
 use args::{Cli, Remote};
-pub(crate) use args::{Command, Format, RemoteArgs, Waiting};
+pub(crate) use args::{Command, Format, Printing, RemoteArgs, Waiting};
 use connection::{Connection, REQUEST_TIMEOUT};
 pub(crate) use connection::{Ongoing, format};
 use exit::Exit;
@@ -55,10 +57,23 @@ use crate::process::told_to_end;
 
 /// Runs the command that the command line gives.
 pub(crate) fn main() -> ExitCode {
-    match Cli::try_parse() {
+    let command = without_empty_variables(Cli::command());
+    match command.try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => run(cli),
         Err(error) => unparsed(&error),
     }
+}
+
+/// Unlinks the options of a command, and of those below it, from variables that are empty: such a variable counts as
+/// absent, as `name: ""` in a manifest and `${NAME:-}` in a script mean it.
+fn without_empty_variables(command: clap::Command) -> clap::Command {
+    let is_empty = |arg: &Arg| {
+        let name = arg.get_env();
+        name.and_then(std::env::var_os).is_some_and(|value| value.is_empty())
+    };
+    command
+        .mut_args(|arg| if is_empty(&arg) { arg.env(Resettable::Reset) } else { arg })
+        .mut_subcommands(without_empty_variables)
 }
 
 fn run(cli: Cli) -> ExitCode {
@@ -86,10 +101,8 @@ fn run(cli: Cli) -> ExitCode {
             perform(&remote, 1, NO_JOB, |ongoing| crate::job::perform(with, &remote, ongoing))
         }
         Command::Template(args) => {
-            let (remote, unnamed) = match args.remote() {
-                Some(later) => (before.overridden_by(later), NO_CHANGE),
-                None => (before, NOTHING),
-            };
+            let unnamed = if args.asks_a_cluster() { NO_CHANGE } else { NOTHING };
+            let remote = before.overridden_by(args.remote());
             perform(&remote, 1, unnamed, |ongoing| crate::template::perform(args, &remote, ongoing))
         }
         Command::Catalog(with) => ask(before, with, catalog::show),

@@ -286,10 +286,10 @@ impl ControllerArgs {
         }
     }
 
-    /// What was given and does nothing.
-    pub(crate) fn passed_over(&self) -> impl Iterator<Item = &'static str> {
+    /// What was given and does nothing, by its flags; `None`: all of it does something.
+    pub(crate) fn passed_over(&self) -> Option<String> {
         let original = &self.original;
-        [
+        let given = [
             ("ctx-timeout", &original.ctx_timeout),
             ("docker-image-org", &original.docker_image_org),
             ("docker-image-repository", &original.docker_image_repository),
@@ -297,9 +297,10 @@ impl ControllerArgs {
             ("docker-image-pull-policy", &original.docker_image_pull_policy),
             ("meltdown-duration", &original.meltdown_duration),
             ("meltdown-requeue-after", &original.meltdown_requeue_after),
-        ]
-        .into_iter()
-        .filter_map(|(flag, given)| given.as_ref().map(|_| flag))
+        ];
+        let given = given.iter().filter(|(_, given)| given.is_some());
+        let flags: Vec<String> = given.map(|(flag, _)| format!("--{flag}")).collect();
+        (!flags.is_empty()).then(|| flags.join(", "))
     }
 }
 
@@ -493,26 +494,30 @@ mod tests {
             let line = Line::try_parse_from(["controller"].into_iter().chain(words.split(' ')));
             let line = line.unwrap_or_else(|error| panic!("{words}: {error}"));
             line.args.check().unwrap();
-            line.args.passed_over().collect::<Vec<_>>()
+            line.args.passed_over()
         };
         for (words, expected) in [
-            ("--ctx-timeout 300", "ctx-timeout"),
-            ("--docker-image-org cfcontainerization", "docker-image-org"),
-            ("-o cfcontainerization", "docker-image-org"),
-            ("--docker-image-repository quarks-job", "docker-image-repository"),
-            ("-r quarks-job", "docker-image-repository"),
-            ("--docker-image-tag v1.0.219", "docker-image-tag"),
-            ("-t v1.0.219", "docker-image-tag"),
-            ("--docker-image-pull-policy IfNotPresent", "docker-image-pull-policy"),
-            ("--meltdown-duration 60", "meltdown-duration"),
-            ("--meltdown-requeue-after=30", "meltdown-requeue-after"),
+            ("--ctx-timeout 300", "--ctx-timeout"),
+            ("--docker-image-org cfcontainerization", "--docker-image-org"),
+            ("-o cfcontainerization", "--docker-image-org"),
+            ("--docker-image-repository quarks-job", "--docker-image-repository"),
+            ("-r quarks-job", "--docker-image-repository"),
+            ("--docker-image-tag v1.0.219", "--docker-image-tag"),
+            ("-t v1.0.219", "--docker-image-tag"),
+            ("--docker-image-pull-policy IfNotPresent", "--docker-image-pull-policy"),
+            ("--meltdown-duration 60", "--meltdown-duration"),
+            ("--meltdown-requeue-after=30", "--meltdown-requeue-after"),
+            (
+                "-o cfcontainerization -t v1.0.219 --ctx-timeout=300",
+                "--ctx-timeout, --docker-image-org, --docker-image-tag",
+            ),
         ] {
-            assert_eq!(passed_over(words), [expected], "{words}");
+            assert_eq!(passed_over(words).as_deref(), Some(expected), "{words}");
         }
         for words in
             ["--monitored-id staging", "--max-workers 1", "-l debug", "-c /k", "--apply-crd"]
         {
-            assert_eq!(passed_over(words), [""; 0], "{words} means something");
+            assert_eq!(passed_over(words), None, "{words} means something");
         }
     }
 }

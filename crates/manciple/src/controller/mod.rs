@@ -41,7 +41,9 @@ const LAST_ANSWER: Duration = Duration::from_secs(1);
 pub(crate) fn run(args: &ControllerArgs) -> anyhow::Result<()> {
     args.check()?;
     log(&args.log())?;
-    args.passed_over().for_each(|flag| tracing::warn!("--{flag} has no meaning here: passed over"));
+    if let Some(flags) = args.passed_over() {
+        tracing::warn!(flags, "what has no meaning here is passed over");
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()

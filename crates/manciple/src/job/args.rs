@@ -4,7 +4,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use kubernetes::quarks::Dialect;
 
 use crate::cli::cluster::{ClusterArgs, HEADING, name};
-use crate::cli::{RemoteArgs, Waiting};
+use crate::cli::{Printing, RemoteArgs, Waiting};
 
 /// `job`
 #[derive(Debug, Args)]
@@ -112,6 +112,8 @@ pub(crate) struct LintArgs {
     /// Manifests in YAML or JSON, with several documents or lists; `-`: standard input
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<String>,
+    #[command(flatten)]
+    printing: Printing,
 }
 
 /// A variable of a run.
@@ -129,7 +131,7 @@ impl JobArgs {
             JobCommand::Run(of) => &of.cluster,
             JobCommand::Logs(of) => &of.cluster,
             JobCommand::History(of) => &of.cluster,
-            JobCommand::Lint(_) => return RemoteArgs::default(),
+            JobCommand::Lint(of) => return RemoteArgs::printing(of.printing),
         };
         cluster.cluster.remote()
     }

@@ -4,35 +4,34 @@ use kubernetes::quarks::{Dialect, faults};
 use serde_json::Value;
 
 use super::args::LintArgs;
-use crate::cli::exit::Exit;
 use crate::cli::failure::Failure;
+use crate::cli::findings::{Finding, Findings};
 use crate::cli::input;
 use crate::cli::output::Output;
 
 pub(crate) async fn print(out: Output, args: &LintArgs) -> Result<(), Failure> {
-    let (mut looked, mut wrong) = (0, 0);
-    for path in &args.files {
-        let text = input::document(path).await?;
-        for object in objects(path, &text)? {
-            looked += 1;
-            let name = object["metadata"]["name"].as_str().unwrap_or("(without a name)");
+    let mut found = Findings::new(out);
+    for file in &args.files {
+        let text = input::document(file).await?;
+        for object in objects(file, &text)? {
+            found.look();
             for fault in faults(&object) {
-                wrong += 1;
-                out.foreign(&format!("{path}: {name}: {fault}\n"))?;
+                let (path, message) = fault.split_once(": ").unwrap_or(("", &fault));
+                found.add(Finding {
+                    file: file.clone(),
+                    object: object["metadata"]["name"].as_str().map(str::to_owned),
+                    path: path.to_owned(),
+                    message: message.to_owned(),
+                    questionable: false,
+                })?;
             }
         }
     }
-    match (looked, wrong) {
-        (0, _) => {
-            let kinds = Dialect::ALL.map(Dialect::kind).join(" or ");
-            Err(Failure::usage(format!("there is no {kinds} in {}", args.files.join(", "))))
-        }
-        (_, 0) => {
-            out.note(&format!("{looked} looked at, no faults"));
-            Ok(())
-        }
-        _ => Err(Failure::new(Exit::Usage, format!("{wrong} faults, {looked} looked at"))),
+    if found.looked_at() == 0 {
+        let kinds = Dialect::ALL.map(Dialect::kind).join(" or ");
+        return Err(Failure::usage(format!("there is no {kinds} in {}", args.files.join(", "))));
     }
+    found.end()
 }
 
 /// The objects of a file, also those in its lists, that are for the controller.

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use clap::{Args, Subcommand};
 
 use super::instance::InstanceArgs;
-use crate::cli::RemoteArgs;
+use crate::cli::{Printing, RemoteArgs};
 
 /// `template`
 #[derive(Debug, Args)]
@@ -21,7 +21,7 @@ pub(crate) enum TemplateCommand {
     /// Print the objects that a template becomes, or its parameters
     Process(Box<ProcessArgs>),
     /// Name each fault of templates by its path, and what does something other than it seems to
-    Lint(FilesArgs),
+    Lint(LintArgs),
     /// Show what another version of a template changes
     Diff(DiffArgs),
     /// Print the JSON Schema of a template's parameters
@@ -31,11 +31,17 @@ pub(crate) enum TemplateCommand {
 }
 
 impl TemplateArgs {
-    /// How to print and how long to wait, of a command that asks a cluster.
-    pub(crate) fn remote(&self) -> Option<RemoteArgs> {
+    /// Whether the command asks a cluster.
+    pub(crate) fn asks_a_cluster(&self) -> bool {
+        matches!(self.command, TemplateCommand::Instance(_))
+    }
+
+    /// How to print and how long to wait, as far as the command has that in common with others.
+    pub(crate) fn remote(&self) -> RemoteArgs {
         match &self.command {
-            TemplateCommand::Instance(args) => Some(args.remote()),
-            _ => None,
+            TemplateCommand::Instance(args) => args.remote(),
+            TemplateCommand::Lint(args) => RemoteArgs::printing(args.printing),
+            _ => RemoteArgs::default(),
         }
     }
 }
@@ -96,19 +102,21 @@ pub(crate) struct FileArgs {
     pub(crate) path: String,
 }
 
-/// Templates.
+/// `template lint`
 #[derive(Debug, Args)]
-pub(crate) struct FilesArgs {
+pub(crate) struct LintArgs {
     /// Templates in YAML or JSON, with several documents or lists; `-`: standard input
     #[arg(required_unless_present = "named", value_name = "FILE")]
     paths: Vec<String>,
     /// The same, as other commands take one
     #[arg(short = 'f', long = "filename", id = "named", value_name = "FILE")]
     named: Vec<String>,
+    #[command(flatten)]
+    printing: Printing,
 }
 
-impl FilesArgs {
-    /// All of them.
+impl LintArgs {
+    /// All templates.
     pub(crate) fn all(&self) -> impl Iterator<Item = &String> {
         self.paths.iter().chain(&self.named)
     }

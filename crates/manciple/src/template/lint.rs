@@ -3,37 +3,31 @@
 use serde_json::Value;
 use template::{Fault, Problem, Template};
 
-use super::args::FilesArgs;
+use super::args::LintArgs;
 use super::{documents, given};
-use crate::cli::exit::Exit;
 use crate::cli::failure::Failure;
+use crate::cli::findings::{Finding, Findings};
 use crate::cli::output::Output;
 
-pub(super) async fn print(args: &FilesArgs, out: Output) -> Result<(), Failure> {
+pub(super) async fn print(args: &LintArgs, out: Output) -> Result<(), Failure> {
     given::once(args.all())?;
-    let (mut looked, mut wrong, mut questionable) = (0, 0, 0);
-    for path in args.all() {
-        for document in documents::all(path, out).await? {
-            looked += 1;
-            let name = document["metadata"]["name"].as_str().unwrap_or("(without a name)");
-            let name = name.to_owned();
+    let mut found = Findings::new(out);
+    for file in args.all() {
+        for document in documents::all(file, out).await? {
+            found.look();
+            let object = document["metadata"]["name"].as_str().map(str::to_owned);
             for fault in faults(document) {
-                match fault.problem {
-                    Problem::Questionable => questionable += 1,
-                    _ => wrong += 1,
-                }
-                out.foreign(&format!("{path}: {name}: {fault}\n"))?;
+                found.add(Finding {
+                    file: file.clone(),
+                    object: object.clone(),
+                    path: fault.path,
+                    message: format!("{}: {}", fault.problem, fault.detail),
+                    questionable: matches!(fault.problem, Problem::Questionable),
+                })?;
             }
         }
     }
-    let seen = format!("{questionable} questionable, {looked} looked at");
-    match wrong {
-        0 => {
-            out.note(&format!("no faults, {seen}"));
-            Ok(())
-        }
-        wrong => Err(Failure::new(Exit::Usage, format!("{wrong} faults, {seen}"))),
-    }
+    found.end()
 }
 
 fn faults(document: Value) -> Vec<Fault> {

@@ -21,7 +21,7 @@ use template::Fault;
 
 use crate::cli::failure::Failure;
 use crate::cli::output::Output;
-use crate::cli::{Format, Ongoing, RemoteArgs};
+use crate::cli::{Format, Ongoing, RemoteArgs, format};
 
 /// Carries out the command; `remote` says how to print.
 pub(crate) async fn perform(
@@ -29,12 +29,14 @@ pub(crate) async fn perform(
     remote: &RemoteArgs,
     ongoing: Ongoing,
 ) -> Result<(), Failure> {
-    // Each of these has its own forms.
+    // Most of these have their own forms.
     let out = Output { format: Format::default(), quiet: remote.printing.quiet };
     match args.command {
         TemplateCommand::Instance(args) => instance::perform(*args, remote, ongoing).await,
         TemplateCommand::Process(args) => process::print(&args, out).await,
-        TemplateCommand::Lint(args) => lint::print(&args, out).await,
+        TemplateCommand::Lint(args) => {
+            lint::print(&args, Output { format: format(remote)?, ..out }).await
+        }
         TemplateCommand::Diff(args) => diff::print(&args, out).await,
         TemplateCommand::Schema(args) => out.json(&documents::one(&args.path, out).await?.schema()),
     }

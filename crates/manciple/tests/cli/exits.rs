@@ -305,3 +305,27 @@ fn a_certificate_that_does_not_fit_is_refused_with_what_to_do_about_it() {
         }
     }
 }
+
+#[test]
+fn an_empty_variable_counts_as_absent() {
+    // Neither is to begin its work.
+    let ended = |command: &[&str], variables: &[(&str, &str)]| {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_manciple"));
+        program.env_clear().env("KUBECONFIG", "/no/such").args(command);
+        program.envs(variables.iter().copied());
+        let run = Run::from(program.output().unwrap());
+        (run.code, run.stderr)
+    };
+    let serve = ["MANCIPLE_OPEN_METRICS", "MANCIPLE_LOG_FORMAT"];
+    let controller = ["MANCIPLE_DRIFT", "MANCIPLE_STRICT", "APPLY_CRD", "MAX_WORKERS", "LOG_LEVEL"];
+    for (command, variables) in
+        [(&["serve", "--config", "/no/such"][..], &serve[..]), (&["controller"], &controller)]
+    {
+        let bare = ended(command, &[]);
+        let empty: Vec<_> = variables.iter().map(|name| (*name, "")).collect();
+        assert_eq!(ended(command, &empty), bare, "{command:?}");
+        for name in variables {
+            assert_ne!(ended(command, &[(name, "no/such")]), bare, "{command:?}: {name} is read");
+        }
+    }
+}

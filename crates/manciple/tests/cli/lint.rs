@@ -58,6 +58,21 @@ fn each_fault_of_each_document_is_a_line() {
 }
 
 #[test]
+fn a_program_is_told_by_a_document() {
+    let said = lint(&["-o", "json", "-"], &GOOD.replace("strategy: once", "strategy: sometimes"));
+    assert_eq!(said.status.code(), Some(2));
+    let document: serde_json::Value = serde_json::from_slice(&said.stdout).unwrap();
+    let [fault] = document["faults"].as_array().unwrap().as_slice() else { panic!("{document}") };
+    assert_eq!(document["looked_at"], 1);
+    assert_eq!(fault["file"], "-");
+    assert_eq!(fault["object"], "good");
+    assert_eq!(fault["path"], "spec.trigger.strategy");
+    assert_ne!(fault["message"], "");
+    let failure: serde_json::Value = serde_json::from_slice(&said.stderr).unwrap();
+    assert_eq!(failure["error"]["exit_code"], 2);
+}
+
+#[test]
 fn a_list_as_kubectl_prints_it_is_looked_through() {
     let items = GOOD.trim().replace('\n', "\n    ");
     let said = lint(&["-"], &format!("kind: List\nitems:\n  - {items}\n  - {items}"));

@@ -489,7 +489,27 @@ fn faults_are_a_line_each_and_questions_are_no_failure() {
         "{}",
         text(&wrong.stdout)
     );
-    assert!(text(&wrong.stderr).contains("1 faults, 1 questionable, 1 looked at"));
+    assert!(text(&wrong.stderr).contains("1 fault, 1 questionable, 1 looked at"));
+}
+
+#[test]
+fn a_program_is_told_what_lint_finds_as_a_document() {
+    let json: [(&str, &OsStr); 1] = [("MANCIPLE_OUTPUT", "json".as_ref())];
+    for (variables, place) in [(&[][..], &["lint", "-o", "json", "-"][..]), (&json, &["lint", "-"])]
+    {
+        let said = said_with(variables, place, TEMPLATE);
+        assert_eq!(said.status.code(), Some(0), "{}", text(&said.stderr));
+        assert_eq!(text(&said.stderr), "", "{place:?}");
+        let document: Value = serde_json::from_slice(&said.stdout).unwrap();
+        let fault = json!({
+            "file": "-",
+            "object": "t",
+            "path": "template.objects[1].metadata.namespace",
+            "message": "Questionable: is removed: objects are where the instance is",
+            "questionable": true,
+        });
+        assert_eq!(document, json!({"looked_at": 1, "faults": [fault]}), "{place:?}");
+    }
 }
 
 #[test]

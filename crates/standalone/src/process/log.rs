@@ -42,7 +42,7 @@ impl Log {
         self.head_left -= begun;
         // What more than fills both files of the tail would be gone when this returns: a file for each
         // few bytes of it would keep the broker waiting.
-        let skipped = (bytes.len() - begun).saturating_sub(2 * self.half);
+        let skipped = (bytes.len() - begun).saturating_sub(self.half.saturating_mul(2));
         bytes = &bytes[begun + skipped..];
         while !bytes.is_empty() {
             let (file, left) = match &mut self.tail {

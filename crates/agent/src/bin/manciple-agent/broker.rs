@@ -20,7 +20,6 @@ use rustix::io::Errno;
 use serde::Serialize;
 
 use crate::given::Given;
-use crate::run::not_started;
 
 /// Makes the exchange directory, and fails if it is there already: a container that is started again must not start a
 /// second broker.
@@ -34,7 +33,9 @@ pub(crate) fn make_exchange(path: PathBuf) -> Result<ExchangeDirectory, RunFailu
                  the broker was not started again",
             ),
         )),
-        Err(error) => Err(not_started(format!("{} cannot be made: {error}", path.display()))),
+        Err(error) => {
+            Err(RunFailure::not_started(format!("{} cannot be made: {error}", path.display())))
+        }
     }
 }
 
@@ -51,7 +52,7 @@ impl Configuration {
             let Some(directory) = directory else { return Ok(KeyFiles::default()) };
             keys::read(directory).map_err(|error| {
                 let path = directory.display();
-                not_started(format!("the {what} in {path} cannot be read: {error}"))
+                RunFailure::not_started(format!("the {what} in {path} cannot be read: {error}"))
             })
         };
         Ok(Self {
@@ -80,7 +81,7 @@ pub(crate) fn start(
     let variables =
         given.work.as_ref().map(|work| contract::variables(work, &order.capabilities, deadline));
     let files = files(order, given, exchange, deadline)
-        .map_err(|error| not_started(format!("the files of the contract: {error}")))?;
+        .map_err(|error| RunFailure::not_started(format!("the files of the contract: {error}")))?;
     // The image's own, but for those names alone: others may begin like them.
     let inherited = std::env::vars_os();
     let inherited = inherited.filter(|(name, _)| !name.to_str().is_some_and(is_variable_taken));

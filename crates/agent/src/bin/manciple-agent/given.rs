@@ -10,8 +10,6 @@ use engine::redact::Secrets;
 use osb::{Object, Work};
 use serde_json::{Value, json};
 
-use crate::run::not_started;
-
 /// How many bytes of a file are read: more than a Secret holds.
 const MAX_FILE_BYTES: usize = 2 * 1024 * 1024;
 
@@ -35,14 +33,16 @@ impl Given {
             let value = read(&from.join(file.name()))?;
             match (file, value) {
                 (GivenFile::Work, Value::Object(object)) => members.extend(object),
-                (GivenFile::Work, _) => return Err(not_started("work.json is no JSON object")),
+                (GivenFile::Work, _) => {
+                    return Err(RunFailure::not_started("work.json is no JSON object"));
+                }
                 (GivenFile::State, state) => given.state = Some(state),
                 (GivenFile::Removes, binding) => given.removes = Some(binding),
             }
         }
         remove(directory).map_err(|error| {
             let path = directory.display();
-            not_started(format!(
+            RunFailure::not_started(format!(
                 "{path} cannot be removed, where the broker would read it: {error}"
             ))
         })?;
@@ -63,19 +63,21 @@ fn work(order: &Order, mut members: Object) -> Result<Option<Work>, RunFailure> 
         members.insert("external_operation".to_owned(), json!(external));
     }
     // What serde would say may repeat a value.
-    serde_json::from_value(Value::Object(members))
-        .map(Some)
-        .map_err(|_| not_started("the order and what is given with it are not a request"))
+    serde_json::from_value(Value::Object(members)).map(Some).map_err(|_| {
+        RunFailure::not_started("the order and what is given with it are not a request")
+    })
 }
 
 fn read(path: &Path) -> Result<Value, RunFailure> {
     let shown = path.display();
     let json = child::files::read(path, MAX_FILE_BYTES)
-        .map_err(|error| not_started(format!("{shown} cannot be read: {error}")))?
-        .ok_or_else(|| not_started(format!("{shown} is named by the order and is not there")))?;
+        .map_err(|error| RunFailure::not_started(format!("{shown} cannot be read: {error}")))?
+        .ok_or_else(|| {
+            RunFailure::not_started(format!("{shown} is named by the order and is not there"))
+        })?;
     serde_json::from_slice(&json).map_err(|error| {
         let (line, column) = (error.line(), error.column());
-        not_started(format!("{shown} is not JSON (line {line}, column {column})"))
+        RunFailure::not_started(format!("{shown} is not JSON (line {line}, column {column})"))
     })
 }
 

@@ -50,11 +50,6 @@ pub(crate) fn run() -> ExitCode {
     deliver::deliver(&order, report.unwrap_or_else(|failure| Report::failed(&order, failure)))
 }
 
-/// The failure of a run that was not started, for a reason that stays.
-pub(crate) fn not_started(why: impl Into<String>) -> RunFailure {
-    RunFailure::new(Reason::NotStarted, Failure::failed(why))
-}
-
 /// The directory in which the agent was installed.
 fn directory() -> Result<PathBuf, String> {
     let agent = std::env::current_exe();
@@ -101,7 +96,9 @@ fn ran(order: &Order, directory: &Path, signals: &mut Signals) -> Result<Report,
 /// The redactor for showing the log as it comes; none for a run that can make secrets, which its broker may print
 /// before they are known.
 fn live(order: &Order, secrets: &Secrets) -> Option<Redactor> {
-    let makes_secrets = order.action == Some(Action::Bind) || order.can(Capability::State);
+    // A catalog may have those of dashboards.
+    let makes_secrets =
+        matches!(order.action, None | Some(Action::Bind)) || order.can(Capability::State);
     (!makes_secrets).then(|| Redactor::new(secrets))
 }
 

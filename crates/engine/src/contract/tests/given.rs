@@ -227,3 +227,13 @@ fn what_is_secret_in_an_output_is_found_with_text_around_it() {
         assert_eq!(secrets::of_output(stdout.as_bytes()).iter().count(), 0);
     }
 }
+
+#[test]
+fn of_a_catalog_what_the_clients_of_dashboards_are_known_by_is_secret() {
+    let client = json!({"id": "client", "secret": "hunter22", "redirect_uri": "https://there"});
+    let catalog = json!({"services": [{"id": "s", "name": "db", "dashboard_client": client}]});
+    let secrets = secrets::of_output(catalog.to_string().as_bytes());
+    assert_eq!(secrets.iter().collect::<Vec<_>>(), [b"hunter22"]);
+    let with_text = format!("made it\n{catalog}\nbye");
+    assert!(secrets::of_output(with_text.as_bytes()).iter().any(|value| value == b"hunter22"));
+}

@@ -2,6 +2,7 @@ use super::*;
 use osb::jobs::contract::Capability::{self, *};
 
 mod extensions;
+mod files;
 mod given;
 mod round_trip;
 mod said;

@@ -55,6 +55,7 @@ fn record(key: Key) -> Record {
             progress: None,
             waits: None,
             shown: Shown::default(),
+            held: false,
         },
         past: Vec::new(),
         sequence: 1,

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::dialect::Dialect;
 use super::following::Following;
 use super::inputs;
-use super::naming::sanitize_subdomain;
+use super::naming::{LONGEST_VERSIONED, sanitize_subdomain};
 use super::output_map::OutputMap;
 use super::schedule::Times;
 use super::shape;
@@ -303,7 +303,7 @@ impl Lint {
                 let versioned = versioned == Some(true) && options["kind"] != "ConfigMap";
                 let named = |name| sanitize_subdomain(name, versioned);
                 let name = options["name"].as_str().map(named).unwrap_or_default();
-                self.options(&path, options, &name);
+                self.options(&path, options, &name, versioned);
                 // Versions of a name, and what fans out under it, are other objects than that of the name itself.
                 let fans_out = options["persistencemethod"] == "fan-out";
                 let is_config_map = options["kind"] == "ConfigMap";
@@ -316,7 +316,7 @@ impl Lint {
     }
 
     /// Checks the options of a file whose Secret or ConfigMap `becomes` this name.
-    fn options(&mut self, path: &str, options: &Value, becomes: &str) {
+    fn options(&mut self, path: &str, options: &Value, becomes: &str, is_versioned: bool) {
         self.members(path, options, &OPTIONS);
         let at = |name: &str| format!("{path}.{name}");
         let name = options["name"].as_str().unwrap_or_default();
@@ -324,6 +324,13 @@ impl Lint {
             self.say(&at("name"), "is missing, or has nothing that can be in a name");
         } else if becomes != name {
             self.say(&at("name"), format!("becomes {becomes}: write it so"));
+        } else if is_versioned && name.len() > LONGEST_VERSIONED {
+            let what = format!(
+                "has {} letters, of {LONGEST_VERSIONED} that leave room for the numbers of a million versions; each further \
+                 one leaves room for a tenth: write a shorter name",
+                name.len()
+            );
+            self.say(&at("name"), what);
         }
         self.words(
             &at("persistencemethod"),

@@ -15,6 +15,8 @@ const SUBDOMAIN: usize = 253;
 /// is kept as the original had it.
 const FIRST_VERSION: usize = "-v1".len();
 const VERSION: usize = "-v999999".len();
+/// The longest name of a versioned object that has room for a million versions.
+pub(crate) const LONGEST_VERSIONED: usize = SUBDOMAIN - VERSION;
 /// How many bytes of a QuarksJob's name the names of its Jobs begin with.
 const STEM: usize = 39;
 /// How many bytes of each of two names the name of a Job begins with, for a run that is for a pod.
@@ -23,14 +25,21 @@ const HALF_STEM: usize = 19;
 /// The name of the Job of a run. A run that is for a pod has the first characters of both names in it.
 pub(crate) fn of_run(name: &str, uid: &str, run: &Run) -> String {
     let Some(pod) = &run.pod else { return job(name, uid, run.id) };
-    let (stem, of_pod) = (stem(name, HALF_STEM), stem(&pod.name, HALF_STEM));
+    let (stem, of_pod) = (host_stem(name, HALF_STEM), host_stem(&pod.name, HALF_STEM));
     format!("{stem}-{of_pod}-{}", hash([uid, &run.id.to_string()]))
 }
 
 /// The name of the Job of run number `run`: the first 39 bytes of the QuarksJob's name, and 16 hexadecimal digits that
 /// only this run has.
 pub(crate) fn job(name: &str, uid: &str, run: u64) -> String {
-    format!("{}-{}", stem(name, STEM), hash([uid, &run.to_string()]))
+    format!("{}-{}", host_stem(name, STEM), hash([uid, &run.to_string()]))
+}
+
+/// As [`stem`], with dashes for dots: the pods of a Job are named after it, and their hosts after them. Of an Indexed Job,
+/// whose pods' hosts have just its name and their index, Kubernetes takes no dot. It is so for any Job: the name of a run's
+/// Job has to be the same whatever becomes of the spec.
+fn host_stem(name: &str, most: usize) -> String {
+    stem(name, most).replace('.', "-")
 }
 
 /// The first `most` bytes of a name, without what cannot stand before a dash.
@@ -58,12 +67,27 @@ pub(crate) fn label_as_written(text: &str) -> String {
     if is_label_value(text) { text.to_owned() } else { sanitize(text) }
 }
 
+/// The name of a version.
+pub(crate) fn version(base: &str, number: u64) -> String {
+    format!("{base}-v{number}")
+}
+
+/// Why there can be no version of this number; `None`: its name has room for it.
+pub(crate) fn without_room(base: &str, number: u64) -> Option<String> {
+    (version(base, number).len() > SUBDOMAIN).then(|| {
+        format!(
+            "the versioned Secret {base} has no room in its name for version {number}, of {SUBDOMAIN} letters in all: \
+             give it another in spec.output, of no more than {LONGEST_VERSIONED}"
+        )
+    })
+}
+
 /// As [`sanitize`], with dots: the name of a Secret or ConfigMap. For a versioned one it is the name that all versions
 /// have in common, which leaves room for their numbers.
 pub(crate) fn sanitize_subdomain(text: &str, versioned: bool) -> String {
     let text = kept(text, |character| matches!(character, '-' | '.'));
     match versioned {
-        true if text.len() > SUBDOMAIN - FIRST_VERSION => bounded(&text, SUBDOMAIN - VERSION),
+        true if text.len() > SUBDOMAIN - FIRST_VERSION => bounded(&text, LONGEST_VERSIONED),
         _ => bounded(&text, SUBDOMAIN),
     }
 }
@@ -139,6 +163,23 @@ mod tests {
         assert_eq!(first, job("errand", "uid", 1));
         assert_ne!(first, job("errand", "uid", 2));
         assert_ne!(first, job("errand", "other", 1));
+    }
+
+    /// Kubernetes checks the host name of the last pod: the Job's name, and the highest index, of a hundred thousand.
+    #[test]
+    fn a_job_of_any_name_may_be_indexed() {
+        let of_pod = json!({
+            "id": 1, "trigger": "pod-state", "at": "", "pod": {"name": "web.0", "uid": "p"},
+        });
+        let of_pod: Run = serde_json::from_value(of_pod).unwrap();
+        let long = format!("{}.{}", "a".repeat(30), "b".repeat(30));
+        for name in ["a.b", "a.b.c", "a.b-c.d", long.as_str()] {
+            for job in [job(name, "uid", 1), of_run(name, "uid", &of_pod)] {
+                let host = format!("{job}-99999");
+                assert!(is_label_value(&host) && !host.contains(['.', '_']), "{host}");
+                assert!(host.len() <= LABEL, "{host}");
+            }
+        }
     }
 
     #[test]

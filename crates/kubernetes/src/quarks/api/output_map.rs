@@ -220,6 +220,12 @@ impl Targets {
         };
         is_of(false, name) || base(name).is_some_and(|name| is_of(true, name))
     }
+
+    /// The names of the Secrets that have versions, but for what fans out.
+    pub(crate) fn versions(&self) -> impl Iterator<Item = &str> {
+        let names = self.0.get(&(Kind::Secret, true)).into_iter();
+        names.flat_map(|names| &names.whole).map(|name| &**name)
+    }
 }
 
 impl Names {

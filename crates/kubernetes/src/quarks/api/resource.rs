@@ -222,6 +222,12 @@ impl Resource {
         self.makes[usize::from(verbatim)].have(to, name, made)
     }
 
+    /// What the names of the versions have in common that its runs write, but for what fans out: whose names are not known
+    /// before.
+    pub(crate) fn versions(&self, verbatim: bool) -> impl Iterator<Item = &str> {
+        self.makes[usize::from(verbatim)].versions()
+    }
+
     /// Its uid and the number of its newest run, if that succeeded and no run goes on.
     pub(crate) fn success(&self) -> Option<(&str, u64)> {
         let newest = self.status.history.first().map_or(0, |run| run.id);

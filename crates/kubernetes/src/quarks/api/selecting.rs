@@ -14,6 +14,8 @@ const MOST_EXPRESSIONS: usize = 100;
 #[derive(Debug, Clone)]
 pub(crate) struct Selecting {
     selector: Selector,
+    /// A label that each pod has to have, name and value; `None`: there is none that is sure.
+    pub(crate) demands: Option<(String, String)>,
     /// The conditions `gt` and `lt`, which a selector of Kubernetes cannot express.
     bounds: Vec<Bound>,
 }
@@ -46,8 +48,9 @@ impl Selecting {
         assert_operators(&selector)?;
         let bounds = bounds(&mut selector)?;
         let read = LabelSelector::deserialize(selector).map_err(|error| error.to_string())?;
+        let demands = demands(&read);
         let selector = Selector::try_from(read).map_err(|error| error.to_string())?;
-        Ok(Self { selector, bounds })
+        Ok(Self { selector, demands, bounds })
     }
 
     pub(crate) fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
@@ -60,6 +63,20 @@ impl Bound {
         let is = labels.get(&self.label).and_then(|label| label.parse::<i64>().ok());
         is.is_some_and(|is| if self.is_lower { is > self.number } else { is < self.number })
     }
+}
+
+/// A label that a selector demands: one of `matchLabels`, or of an expression with one value.
+fn demands(selector: &LabelSelector) -> Option<(String, String)> {
+    let labels = selector.match_labels.iter().flatten();
+    let labels = labels.map(|(name, value)| (name.clone(), value.clone()));
+    let expressions = selector.match_expressions.iter().flatten().filter_map(|wanted| match wanted
+        .values
+        .as_deref()
+    {
+        Some([value]) if wanted.operator == "In" => Some((wanted.key.clone(), value.clone())),
+        _ => None,
+    });
+    labels.chain(expressions).next()
 }
 
 /// Takes the expressions with `gt` and `lt` out of a selector.

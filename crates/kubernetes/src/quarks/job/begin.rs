@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 
-use engine::trigger::{Outcome, Run};
+use engine::trigger::{Outcome, Run, Trigger};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::PostParams;
@@ -15,10 +15,11 @@ use crate::quarks::Controller;
 use crate::quarks::api::history::{INVALID, REFUSED};
 use crate::quarks::api::key::Key;
 use crate::quarks::api::output_map::without_nulls;
-use crate::quarks::api::reference::{Kind, base};
+use crate::quarks::api::reference::base;
 use crate::quarks::api::resource::Resource;
 use crate::quarks::api::{inputs, naming};
 use crate::quarks::output::capture::CaptureContext;
+use crate::quarks::state::agents::Brought;
 use crate::runner::agents;
 
 impl Controller {
@@ -130,10 +131,7 @@ impl Controller {
                 table.learn_job(job);
             }
             None => {
-                let why = format!(
-                    "a Job {name} is there that is not ours: delete it, then trigger again"
-                );
-                // It may be of before the key was lost: then a run for `once` may have been carried out.
+                let why = taken(&name, run.trigger);
                 table.kept(resource, run.id, Outcome::failed("JobTaken", why));
             }
         }
@@ -144,15 +142,7 @@ impl Controller {
     /// holds something else this fails: that is somebody's own, and would be run.
     pub(crate) async fn bring_agent(&self, namespace: &Arc<str>) -> Result<(), CallError> {
         let Some(agent) = self.settings.delivery.config_map() else { return Ok(()) };
-        let is_there = || {
-            let table = self.table();
-            let known = table.objects.get(namespace, Kind::ConfigMap, agent.name());
-            match (known, &self.agent) {
-                (Some(known), Some(content)) => known.has(content),
-                _ => table.agents.contains(namespace),
-            }
-        };
-        if is_there() {
+        if self.table().agent(namespace) == Brought::There {
             return Ok(());
         }
         // Others that need it meanwhile wait for this one.
@@ -161,16 +151,32 @@ impl Controller {
             Arc::clone(all.entry(Arc::clone(namespace)).or_default())
         };
         let _making = making.lock().await;
-        let made = match is_there() {
-            true => Ok(()),
-            false => agents::make(&self.api::<ConfigMap>(namespace), agent).await.map(|()| {
-                self.table().agents.insert(Arc::clone(namespace));
-            }),
+        let known = self.table().agent(namespace);
+        let made = match known {
+            Brought::There => Ok(()),
+            // To send a megabyte would tell no more.
+            Brought::Taken => Err(agents::taken(agent)),
+            Brought::Unknown => {
+                let made = agents::make(&self.api::<ConfigMap>(namespace), agent).await;
+                made.map(|()| self.table().agents.made(namespace))
+            }
         };
         // Namespaces come and go. Whoever waits holds a reference to the lock.
         self.agents.lock().unwrap_or_else(PoisonError::into_inner).remove(namespace);
         made
     }
+}
+
+/// What is said of a run whose Job's name somebody else's Job has. It may be of before the key was lost: then a run for
+/// `once` may have been carried out, and is not begun again by itself.
+fn taken(job: &str, trigger: Trigger) -> String {
+    let then = match trigger {
+        Trigger::Now | Trigger::Once => "then say now in spec.trigger.strategy",
+        Trigger::ConfigChange | Trigger::Schedule | Trigger::PodState => {
+            "the run of the next trigger has a name of its own"
+        }
+    };
+    format!("a Job {job} is there that is not ours: delete it; {then}")
 }
 
 /// Checks that a manifest can be read as a Job. To an API server `null` is as good as nothing, wherever it is.
@@ -191,6 +197,18 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn what_to_do_about_a_job_of_somebody_else_depends_on_what_the_run_was_for() {
+        for (trigger, expected) in [
+            (Trigger::Now, "delete it; then say now in spec.trigger.strategy"),
+            (Trigger::Once, "delete it; then say now in spec.trigger.strategy"),
+            (Trigger::Schedule, "delete it; the run of the next trigger has a name of its own"),
+        ] {
+            let said = taken("a-1", trigger);
+            assert_eq!(said, format!("a Job a-1 is there that is not ours: {expected}"));
+        }
+    }
 
     #[test]
     fn a_template_that_makes_no_job_is_told_of_by_the_member_that_is_wrong() {

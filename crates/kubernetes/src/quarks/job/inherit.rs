@@ -70,7 +70,7 @@ impl Controller {
 impl Table {
     /// The QuarksJob if the original operator may have left Jobs of it, and nobody has looked.
     pub(crate) fn uninherited(&self, key: &Key) -> Option<Arc<Resource>> {
-        let entry = self.entries.get(key).filter(|entry| !entry.inherited)?;
+        let entry = self.get(key).filter(|entry| !entry.inherited)?;
         entry.resource.clone().filter(|it| it.was_anothers && !it.deleting)
     }
 

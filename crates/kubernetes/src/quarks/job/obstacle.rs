@@ -14,7 +14,7 @@ impl Table {
     /// What keeps the open runs of a QuarksJob from going on, at this time.
     pub(crate) fn obstacle_of(&self, key: &Key, now: Timestamp) -> Obstacle {
         let mut trouble = Obstacle::default();
-        let Some(entry) = self.entries.get(key) else { return trouble };
+        let Some(entry) = self.get(key) else { return trouble };
         let Some(resource) = entry.resource.as_ref() else { return trouble };
         for job in entry.jobs.values().filter(|job| resource.is_open(job.run)) {
             let warning = entry.warnings.get(&job.run);
@@ -46,11 +46,11 @@ impl Table {
     /// Takes a warning of Kubernetes. Returns the key of the QuarksJob that it concerns, if it is news.
     pub(crate) fn warn(&mut self, warned: Warned) -> Option<Key> {
         let job: Arc<str> = match warned.of_pod {
-            true => Arc::clone(self.pods.job_of(&warned.uid)?),
+            true => Arc::clone(self.job_of_pod(&warned.uid)?),
             false => warned.uid.as_str().into(),
         };
-        let key = self.owners.get(&job).filter(|key| *key.namespace == *warned.namespace)?.clone();
-        let entry = self.entries.get_mut(&key)?;
+        let key = self.owner_of(&job).filter(|key| *key.namespace == *warned.namespace)?.clone();
+        let entry = self.get_mut(&key)?;
         let run = entry.jobs.values().find(|known| known.uid == job)?.run;
         let known = entry.warnings.get(&run);
         if !entry.resource.as_ref()?.is_open(run)

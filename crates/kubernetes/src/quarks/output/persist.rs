@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::bounds::{Beyond, Taken};
 use super::logs::Reading;
-use super::objects::{Kept, kept, merged};
+use super::objects::{Kept, Wanted, kept, merged};
 use super::report::{self, ContainerReport};
 use super::undone::{self, Undone};
 use crate::calls::{self, CallError, call, find};
@@ -88,7 +88,10 @@ impl Controller {
         let mut made = Vec::new();
         for wanted in std::mem::take(&mut output.wanted) {
             match self.write(resource, job, &wanted).await? {
-                Ok(name) => made.push(name),
+                Ok(name) => {
+                    made.push(name);
+                    output.notes.extend(self.shared(resource, &wanted));
+                }
                 Err(why) => output.faults.push(("SecretRefused", why)),
             }
             match self.prune(resource, &wanted).await {
@@ -100,6 +103,16 @@ impl Controller {
             }
         }
         Ok(made)
+    }
+
+    /// What somebody should know of a versioned Secret that another QuarksJob writes, too.
+    fn shared(&self, resource: &Resource, wanted: &Wanted) -> Option<String> {
+        let table = self.table();
+        let other = wanted.versioned.then(|| table.shares_versions(resource, &wanted.name))??;
+        Some(format!(
+            "{other} writes versions of secret/{}, too: each is the newest in turn; name another in one of them",
+            wanted.name
+        ))
     }
 
     /// The names of the versions that another leader wrote for this run while its pod was there, if that is all of its

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::objects::Wanted;
 use crate::quarks::api::dialect::Dialect;
+use crate::quarks::api::naming;
 use crate::quarks::api::reference::Kind;
 use crate::quarks::api::resource::Resource;
 use crate::quarks::state::held::Objects;
@@ -39,7 +40,7 @@ pub(crate) fn step(
     immutable_versions: bool,
 ) -> Result<(String, Step), Refusal> {
     match wanted.versioned {
-        true => Ok(next_version(objects, resource, job, wanted, immutable_versions)),
+        true => next_version(objects, resource, job, wanted, immutable_versions),
         false => {
             let known = objects.get(&resource.namespace, wanted.kind, &wanted.name);
             Ok((wanted.name.clone(), plain(known, resource, wanted)?))
@@ -99,11 +100,11 @@ fn next_version(
     job: &str,
     wanted: &Wanted,
     immutable: bool,
-) -> (String, Step) {
+) -> Result<(String, Step), Refusal> {
     let base = &wanted.name;
     // Another leader may have kept this run, and a newer one after it.
     if let Some(name) = objects.written_by(&resource.namespace, base, job) {
-        return (name.to_string(), Step::Nothing);
+        return Ok((name.to_string(), Step::Nothing));
     }
     let newest = objects.newest(&resource.namespace, base);
     if let Some((version, known)) = newest {
@@ -115,19 +116,15 @@ fn next_version(
         let is_left = known.is_owned_by_another_called(&resource.maker(), &resource.uid);
         let stays = !known.deleting && !is_left;
         if stays && known.holds(&wanted.data) && known.marks().is_some_and(marked) {
-            return (format!("{base}-v{version}"), Step::Nothing);
+            return Ok((naming::version(base, version), Step::Nothing));
         }
     }
-    let mut version = newest.map_or(1, |(version, _)| version + 1);
-    let is_taken = |version: u64| {
-        let name = format!("{base}-v{version}");
-        objects.get(&resource.namespace, Kind::Secret, &name).is_some()
-    };
-    // An object of somebody else's that is no version: the next number is as good.
-    while is_taken(version) {
-        version += 1;
+    let version = objects.next_version(&resource.namespace, base);
+    // Of what fans out the names were not known when the run was begun.
+    if let Some(why) = naming::without_room(base, version) {
+        return Err(why);
     }
-    let name = format!("{base}-v{version}");
+    let name = naming::version(base, version);
     let mut marks =
         Marks { labels: wanted.labels.clone(), annotations: wanted.annotations.clone() };
     let own = |name: &str| resource.dialect.label(name);
@@ -140,7 +137,7 @@ fn next_version(
     if immutable {
         secret["immutable"] = json!(true);
     }
-    (name, Step::Create(secret))
+    Ok((name, Step::Create(secret)))
 }
 
 fn object(name: &str, marks: &Marks, wanted: &Wanted, owner: Option<&Resource>) -> Value {

@@ -1,7 +1,7 @@
 //! What we have done, noted before any watch tells of it: plain state. It is noted for the QuarksJob that it was done
 //! for, and for no other of its name: while a call was on its way that QuarksJob may have been deleted and made anew.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use engine::trigger::Outcome;
 
@@ -11,6 +11,9 @@ use super::table::{Entry, Table};
 use crate::quarks::api::history::had_no_job;
 use crate::quarks::api::key::Key;
 use crate::quarks::api::resource::Resource;
+
+/// For how long no run is recorded where the API server refuses a record that it was to let in.
+const MISLED: Duration = Duration::from_secs(30);
 
 impl Table {
     fn change_own(&mut self, of: &Resource, change: impl FnOnce(&mut Entry)) {
@@ -26,6 +29,28 @@ impl Table {
         self.change_own(of, |entry| {
             entry.recorded.insert(run);
         });
+    }
+
+    /// Notes whether the API server refuses the record, and why, by what it said last.
+    pub(crate) fn note_record(&mut self, of: &Resource, refused: Option<&str>) {
+        self.change_own(of, |entry| {
+            let was_let_in = std::mem::take(&mut entry.let_in);
+            let misled = refused.filter(|_| was_let_in).map(|why| (Instant::now(), why.into()));
+            (entry.refused, entry.misled) = (refused.is_some(), misled);
+        });
+    }
+
+    /// Notes that the API server would let the record in.
+    pub(crate) fn note_let_in(&mut self, of: &Resource) {
+        self.change_own(of, |entry| (entry.refused, entry.let_in) = (false, true));
+    }
+
+    /// Why no run is recorded for a while, and for how long: a webhook or a limit that is not asked without a write
+    /// refuses the record, and to try at once again would open and close the status again and again.
+    pub(crate) fn misled(&self, key: &Key) -> Option<(&str, Duration)> {
+        let (since, why) = self.get(key)?.misled.as_ref()?;
+        let left = MISLED.checked_sub(since.elapsed())?;
+        Some((why, left))
     }
 
     /// Forgets which runs we have recorded: another leader may have carried them out.

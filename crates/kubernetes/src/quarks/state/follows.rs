@@ -8,11 +8,10 @@ use k8s_openapi::api::core::v1::{self as core, ConfigMap, Pod, Secret};
 use serde::de::DeserializeOwned;
 
 use super::object::Object;
-use super::peers::{self, Peer};
+use super::peer::{self, Peer};
 use super::pod::SeenPod;
 use super::table::{Table, Watched};
 use super::watch::Scope;
-use crate::names;
 use crate::quarks::api::dialect::Dialect;
 use crate::quarks::api::document::Document;
 use crate::quarks::api::key::Key;
@@ -194,32 +193,27 @@ impl Follows<Pod> for OfPeers {
     }
 
     fn see(self, pod: Pod) -> Option<SeenPeer> {
-        let (peer, version) = (Peer::of(&pod), peers::version(&pod));
+        let (peer, version) = (Peer::of(&pod), peer::version(&pod));
         Some(SeenPeer { namespace: pod.metadata.namespace?, uid: pod.metadata.uid?, version, peer })
     }
 
     fn learn(self, table: &mut Table, pod: SeenPeer) -> (Option<String>, Vec<Key>) {
         let peers = table.peers.get_mut(&*pod.namespace);
         let Some(peers) = peers else { return (None, Vec::new()) };
-        peers.newest = peers.newest.max(pod.version);
+        peers.heard(pod.version);
         let Some(peer) = pod.peer else { return (None, Vec::new()) };
-        let is_news = peers.learn(&peer);
-        let followers = peers.followers.iter().filter(|_| is_news).cloned();
-        (Some(pod.uid), followers.collect())
+        (Some(pod.uid), peers.learn(peer))
     }
 
     fn forget(self, table: &mut Table, pod: SeenPeer) -> Vec<Key> {
         let Some(peers) = table.peers.get_mut(&*pod.namespace) else { return Vec::new() };
-        peers.newest = peers.newest.max(pod.version);
-        let is_news = peers.forget(&pod.uid);
-        peers.followers.iter().filter(|_| is_news).cloned().collect()
+        peers.heard(pod.version);
+        peers.forget(&pod.uid)
     }
 
     fn finish(self, table: &mut Table, scope: &Scope, listed: HashSet<String>) -> Vec<Key> {
         let peers = scope.as_ref().and_then(|scope| table.peers.get_mut(scope));
-        let Some(peers) = peers else { return Vec::new() };
-        peers.keep(&listed);
-        peers.followers.iter().cloned().collect()
+        peers.map(|peers| peers.keep(&listed)).unwrap_or_default()
     }
 }
 
@@ -277,34 +271,24 @@ impl Follows<ConfigMap> for OfConfigMaps {
     }
 
     type Id = Place;
-    /// The ConfigMap, and whether it is one of our own.
-    type Seen = (Object, bool);
+    type Seen = Object;
 
-    fn see(self, map: ConfigMap) -> Option<Self::Seen> {
-        let is_ours =
-            map.metadata.labels.as_ref().is_some_and(|all| all.contains_key(names::KEEPS));
-        Some((Object::of_config_map(&map)?, is_ours))
+    fn see(self, map: ConfigMap) -> Option<Object> {
+        Object::of_config_map(&map)
     }
 
-    fn learn(self, table: &mut Table, (map, _): Self::Seen) -> (Option<Self::Id>, Vec<Key>) {
+    fn learn(self, table: &mut Table, map: Object) -> (Option<Self::Id>, Vec<Key>) {
         learn(table, &map)
     }
 
-    fn forget(self, table: &mut Table, (map, is_ours): Self::Seen) -> Vec<Key> {
+    fn forget(self, table: &mut Table, map: Object) -> Vec<Key> {
         let keys = forget(table, &map);
-        match is_ours {
-            // It may be the agent's, which runs that go on may need.
-            true => {
-                table.agents.remove(&map.namespace);
-                table.keys(Some(&map.namespace))
-            }
-            false => keys,
-        }
+        // The agent's may be needed by runs that go on; what had its name may have kept others from beginning.
+        if table.agents.went(&map) { table.keys(Some(&map.namespace)) } else { keys }
     }
 
     fn finish(self, table: &mut Table, scope: &Scope, listed: HashSet<Self::Id>) -> Vec<Key> {
-        // No watch may have told that the agent's ConfigMap went.
-        table.agents.retain(|namespace| scope.as_ref().is_some_and(|scope| scope != namespace));
+        table.agents.listed(scope);
         finish(table, scope, Kind::ConfigMap, &listed)
     }
 }
@@ -362,18 +346,6 @@ mod tests {
         assert_eq!(known(&table).as_deref(), Some("second"), "a watch is behind an answer");
         follows.forget(&mut table, of("second", "4"));
         assert_eq!(known(&table), None);
-    }
-
-    #[test]
-    fn an_agent_that_went_while_nothing_was_watched_is_brought_again() {
-        for (scope, left) in [(None, vec![]), (Some("a"), vec!["b"]), (Some("c"), vec!["a", "b"])] {
-            let mut table = Table::new(2, b"key");
-            table.agents.extend(["a", "b"].map(Arc::from));
-            OfConfigMaps.finish(&mut table, &scope.map(Arc::from), HashSet::new());
-            let mut found: Vec<&str> = table.agents.iter().map(|it| &**it).collect();
-            found.sort_unstable();
-            assert_eq!(found, left, "a list of {scope:?} is without it");
-        }
     }
 
     #[test]

@@ -26,7 +26,7 @@ fn uid(owner: &OwnerReference) -> &str {
 }
 
 /// All numbers of versions are below: they are exact in any JSON.
-const MAX_VERSION: u64 = 1 << 53;
+pub(super) const MAX_VERSION: u64 = 1 << 53;
 
 /// A ConfigMap or Secret, as far as it is held in memory.
 #[derive(Debug, Clone)]

@@ -2,137 +2,68 @@
 //!
 //! Pods are watched in namespaces where an ExtendedJob follows them, and nowhere else.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use engine::trigger::{FollowedPods, Pod as PodNow};
+use engine::trigger::FollowedPods;
 use engine::vital;
 use k8s_openapi::api::core::v1::Pod;
-use kube::Resource as _;
 use kube::api::Api;
 use tokio::task::{AbortHandle, JoinSet};
 
+use super::peer::Peer;
 use super::table::Table;
-use crate::calls::{version_of, watching};
+use crate::calls::watching;
 use crate::quarks::Controller;
-use crate::quarks::api::following::{Following, When};
+use crate::quarks::api::following::Following;
 use crate::quarks::api::key::Key;
 use crate::quarks::api::resource::Resource;
 use crate::text::{PAGE, Text};
 
-/// How many bytes of labels a pod that is followed may have: an API server accepts a megabyte of them, and those of
-/// each pod that may be followed are held in memory.
-const MOST_LABELS: usize = 16 << 10;
-
-/// A pod of somebody else's, as far as it can be followed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Peer {
-    name: String,
-    uid: String,
-    labels: BTreeMap<String, String>,
-    stage: Stage,
-    version: u64,
-}
-
-/// How far a pod has come, as the first releases told it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    /// No kubelet has it yet.
-    NotReady,
-    /// A kubelet has it, and it does not run yet.
-    Created,
-    /// It runs, and is not ready.
-    Running,
-    Ready,
-    /// It has ended, or is about to.
-    Ending,
-    /// It is as good as gone.
-    Gone,
-}
-
-/// The pods of a namespace that can be followed, by uid, and who follows them.
+/// The pods of a namespace that can be followed, by uid, and who follows them. A pod is matched with those alone that may
+/// select it, and whoever is looked at finds its own pods: followers and pods may both be many.
 #[derive(Debug, Default)]
 pub(crate) struct Peers {
     /// The pods; `None`: they were not listed yet.
-    pub(crate) pods: Option<BTreeMap<String, Peer>>,
+    pods: Option<BTreeMap<String, Peer>>,
     /// Whether they are watched.
     is_watched: bool,
     /// Pods that were listed so far, until the first list has ended.
     listing: BTreeMap<String, Peer>,
     /// The highest resource version that was heard of, of any pod.
-    pub(crate) newest: u64,
+    newest: u64,
     /// The ExtendedJobs that follow pods of the namespace.
-    pub(crate) followers: HashSet<Key>,
+    followers: HashMap<Key, Follower>,
+    /// The same, by a label that a pod has to have ([`Selecting::demands`]); `None`: by none.
+    ///
+    /// [`Selecting::demands`]: crate::quarks::api::selecting::Selecting::demands
+    demanding: HashMap<Option<(String, String)>, HashSet<Key>>,
 }
 
-impl Following {
-    /// The pods among these that the ExtendedJob follows.
-    pub(crate) fn among(&self, peers: &BTreeMap<String, Peer>, newest: u64) -> FollowedPods {
-        let deletion = self.when == When::Deleted;
-        let followed = peers.values().filter(|peer| self.selecting.selects(&peer.labels));
-        let there = followed.filter(|peer| peer.stage != Stage::Gone);
-        let pods = there.map(|peer| {
-            let (name, is) = (peer.name.clone(), self.is(peer.stage));
-            (peer.uid.clone(), PodNow { name, is, version: peer.version })
-        });
-        FollowedPods { of: self.of.to_string(), deletion, pods: pods.collect(), newest }
+/// An ExtendedJob that follows pods.
+#[derive(Debug)]
+struct Follower {
+    resource: Arc<Resource>,
+    /// The uids of the pods that it selects.
+    pods: BTreeSet<String>,
+}
+
+impl Follower {
+    /// What it follows; `None`: that cannot be read.
+    fn following(&self) -> Option<&Following> {
+        self.resource.following.as_ref()?.as_deref().ok()
     }
 
-    fn is(&self, stage: Stage) -> bool {
-        match self.when {
-            // Each pod was not ready once, seen or not.
-            When::NotReady => true,
-            When::Created => stage != Stage::NotReady,
-            When::Ready => stage == Stage::Ready,
-            When::Deleted => true,
+    /// Takes a pod with these labels, or none any more. Returns whether the pod is or was one of its own.
+    fn sees(&mut self, uid: &str, labels: Option<&BTreeMap<String, String>>) -> bool {
+        let selects = |labels| self.following().is_some_and(|it| it.selecting.selects(labels));
+        match labels.is_some_and(selects) {
+            true => {
+                self.pods.insert(uid.to_owned());
+                true
+            }
+            false => self.pods.remove(uid),
         }
-    }
-}
-
-impl Peer {
-    /// Reads a pod; `None` for one with too many labels, and for one of a Job, for runs would trigger further runs for
-    /// ever.
-    pub(crate) fn of(pod: &Pod) -> Option<Self> {
-        let metadata = pod.meta();
-        let labels = metadata.labels.as_ref();
-        let bytes: usize =
-            labels.into_iter().flatten().map(|(key, value)| key.len() + value.len()).sum();
-        let is_of_a_job = labels.is_some_and(|labels| labels.contains_key("job-name"));
-        (!is_of_a_job && bytes <= MOST_LABELS).then_some(())?;
-        Some(Self {
-            name: metadata.name.clone()?,
-            uid: metadata.uid.clone()?,
-            labels: labels.cloned().unwrap_or_default(),
-            stage: stage(pod),
-            version: version(pod),
-        })
-    }
-
-    /// Whether the pod is as it was `before`, as far as that can be followed.
-    fn is_as(&self, before: &Self) -> bool {
-        (&self.name, &self.labels, self.stage) == (&before.name, &before.labels, before.stage)
-    }
-}
-
-/// The resource version of a pod; 0 if it has none that can be read.
-pub(crate) fn version(pod: &Pod) -> u64 {
-    version_of(pod.metadata.resource_version.as_deref())
-}
-
-fn stage(pod: &Pod) -> Stage {
-    let goes = pod.metadata.deletion_timestamp.is_some();
-    let status = pod.status.as_ref();
-    let conditions = || status.into_iter().flat_map(|it| it.conditions.iter().flatten());
-    let has = |kind: &str| conditions().any(|it| it.type_ == kind);
-    let is_ready = || conditions().any(|it| it.type_ == "Ready" && it.status == "True");
-    match status.and_then(|it| it.phase.as_deref()) {
-        _ if pod.metadata.deletion_grace_period_seconds == Some(0) => Stage::Gone,
-        Some("Pending") if has("PodScheduled") && has("Ready") => Stage::Created,
-        None | Some("Pending") => Stage::NotReady,
-        Some("Running") if goes => Stage::Ending,
-        Some("Running") if is_ready() => Stage::Ready,
-        Some("Running") => Stage::Running,
-        Some(_) => Stage::Ending,
     }
 }
 
@@ -140,37 +71,127 @@ fn stage(pod: &Pod) -> Stage {
 pub(crate) type ByNamespace = HashMap<Arc<str>, Peers>;
 
 impl Peers {
-    /// Takes a pod as it was seen. Returns whether that is news.
-    pub(crate) fn learn(&mut self, peer: &Peer) -> bool {
-        let pods = self.pods.as_mut().unwrap_or(&mut self.listing);
+    /// Notes that something was heard of a pod in this resource version.
+    pub(crate) fn heard(&mut self, version: u64) {
+        self.newest = self.newest.max(version);
+    }
+
+    /// Takes a pod as it was seen. Returns who follows it, if that is news.
+    pub(crate) fn learn(&mut self, peer: Peer) -> Vec<Key> {
+        let Some(pods) = &mut self.pods else {
+            self.listing.insert(peer.uid.clone(), peer);
+            return Vec::new();
+        };
         let before = pods.insert(peer.uid.clone(), peer.clone());
-        !before.is_some_and(|before| peer.is_as(&before))
+        match before.as_ref().is_some_and(|before| peer.is_as(before)) {
+            true => Vec::new(),
+            false => self.show(&peer.uid, before.map(|it| it.labels).as_ref(), Some(&peer.labels)),
+        }
     }
 
-    /// Forgets a pod, which is gone. Returns whether it was known.
-    pub(crate) fn forget(&mut self, uid: &str) -> bool {
-        self.pods.as_mut().is_some_and(|pods| pods.remove(uid).is_some())
+    /// Forgets a pod, which is gone. Returns who followed it.
+    pub(crate) fn forget(&mut self, uid: &str) -> Vec<Key> {
+        let gone = self.pods.as_mut().and_then(|pods| pods.remove(uid));
+        gone.map(|gone| self.show(uid, Some(&gone.labels), None)).unwrap_or_default()
     }
 
-    /// Takes the end of a list: pods that it lacks are gone.
-    pub(crate) fn keep(&mut self, listed: &HashSet<String>) {
-        let pods = self.pods.get_or_insert_with(|| std::mem::take(&mut self.listing));
+    /// Takes the end of a list: pods that it lacks are gone. Returns who follows any.
+    pub(crate) fn keep(&mut self, listed: &HashSet<String>) -> Vec<Key> {
+        let mut pods = self.pods.take().unwrap_or_else(|| std::mem::take(&mut self.listing));
         pods.retain(|uid, _| listed.contains(uid));
+        self.followers.values_mut().for_each(|follower| follower.pods.clear());
+        for (uid, peer) in &pods {
+            self.show(uid, None, Some(&peer.labels));
+        }
+        self.pods = Some(pods);
+        self.followers.keys().cloned().collect()
+    }
+
+    /// Shows a pod, by its labels before and now, to those who may follow it. Returns who does, or did.
+    fn show(
+        &mut self,
+        uid: &str,
+        before: Option<&BTreeMap<String, String>>,
+        now: Option<&BTreeMap<String, String>>,
+    ) -> Vec<Key> {
+        let labels = before.into_iter().chain(now).flatten();
+        let demanded = labels.map(|(name, value)| Some((name.clone(), value.clone())));
+        let demanded: HashSet<_> = demanded.chain([None]).collect();
+        let mut told = Vec::new();
+        for key in demanded.iter().filter_map(|label| self.demanding.get(label)).flatten() {
+            if let Some(follower) = self.followers.get_mut(key)
+                && follower.sees(uid, now)
+            {
+                told.push(key.clone());
+            }
+        }
+        told
+    }
+
+    /// Notes that an ExtendedJob follows pods, as it is now.
+    fn follow(&mut self, key: &Key, resource: &Arc<Resource>) {
+        let resource = Arc::clone(resource);
+        let mut follower = Follower { resource, pods: BTreeSet::new() };
+        let of = |follower: &Follower| follower.following().map(|it| it.of.clone());
+        match self.followers.get_mut(key) {
+            // It selects what it selected before.
+            Some(known) if of(known) == of(&follower) => known.resource = follower.resource,
+            _ => {
+                self.leave(key);
+                let demands = follower.following().and_then(|it| it.selecting.demands.clone());
+                self.demanding.entry(demands).or_default().insert(key.clone());
+                for (uid, peer) in self.pods.iter().flatten() {
+                    follower.sees(uid, Some(&peer.labels));
+                }
+                self.followers.insert(key.clone(), follower);
+            }
+        }
+    }
+
+    /// Notes that one does not follow pods any more.
+    fn leave(&mut self, key: &Key) {
+        let Some(follower) = self.followers.remove(key) else { return };
+        let demands = follower.following().and_then(|it| it.selecting.demands.clone());
+        if let Some(keys) = self.demanding.get_mut(&demands) {
+            keys.remove(key);
+            if keys.is_empty() {
+                self.demanding.remove(&demands);
+            }
+        }
+    }
+
+    /// The pods that an ExtendedJob follows; `None`: they were not listed yet, or it follows none.
+    fn followed(&self, key: &Key) -> Option<FollowedPods> {
+        let (pods, follower) = (self.pods.as_ref()?, self.followers.get(key)?);
+        let its = follower.pods.iter().filter_map(|uid| pods.get(uid));
+        Some(follower.following()?.among(its, self.newest))
     }
 }
 
 impl Table {
-    /// Notes that an ExtendedJob follows pods of its namespace, or no longer does.
-    pub(crate) fn follow_peers(&mut self, key: &Key, follows: bool) {
-        if follows {
+    /// Notes that an ExtendedJob follows pods of its namespace, as it is now.
+    pub(crate) fn follow_peers(&mut self, key: &Key, resource: &Arc<Resource>) {
+        if resource.following.is_some() {
             let peers = self.peers.entry(Arc::clone(&key.namespace)).or_default();
-            peers.followers.insert(key.clone());
-        } else if let Some(peers) = self.peers.get_mut(&key.namespace) {
-            peers.followers.remove(key);
+            peers.follow(key, resource);
+        } else {
+            self.follow_no_peers(key);
+        }
+    }
+
+    /// Notes that one follows no pods any more.
+    pub(crate) fn follow_no_peers(&mut self, key: &Key) {
+        if let Some(peers) = self.peers.get_mut(&key.namespace) {
+            peers.leave(key);
             if peers.followers.is_empty() {
                 self.leave_peers(&key.namespace);
             }
         }
+    }
+
+    /// The pods that an ExtendedJob follows; `None`: they are not known, or it follows none.
+    pub(crate) fn followed(&self, key: &Key) -> Option<FollowedPods> {
+        self.peers.get(&key.namespace)?.followed(key)
     }
 
     /// Forgets the pods of a namespace, which nobody follows any more and which are to be watched no more.
@@ -180,10 +201,12 @@ impl Table {
         }
     }
 
-    /// Whether it follows pods that were not listed yet.
-    pub(crate) fn lacks_peers(&self, resource: &Resource) -> bool {
+    /// Has the pods watched that it follows, if they were not listed yet.
+    pub(crate) fn want_peers(&self, resource: &Resource) {
         let peers = self.peers.get(&resource.namespace).filter(|_| resource.following.is_some());
-        peers.is_some_and(|peers| peers.pods.is_none())
+        if peers.is_some_and(|peers| peers.pods.is_none()) {
+            self.peers_wanted.notify_one();
+        }
     }
 }
 
@@ -233,8 +256,122 @@ mod tests {
 
     use serde_json::{Value, json};
 
+    use super::super::peer::Stage;
     use super::*;
     use crate::quarks::api::dialect::Dialect;
+
+    /// An ExtendedJob of this name that follows these pods.
+    fn follower(name: &str, podstate: &Value) -> Arc<Resource> {
+        let object = serde_json::from_value(json!({
+            "metadata": {"name": name, "namespace": "n", "uid": name, "resourceVersion": "1"},
+            "spec": {"trigger": {"strategy": "podstate", "podstate": podstate}},
+        }));
+        Arc::new(Resource::of(Dialect::ExtendedJob, &object.unwrap()).unwrap())
+    }
+
+    /// One that follows pods that match these labels and expressions.
+    fn selecting(name: &str, labels: &Value, expressions: &Value) -> Arc<Resource> {
+        let selector = json!({"matchLabels": labels, "matchExpressions": expressions});
+        follower(name, &json!({"when": "created", "selector": selector}))
+    }
+
+    /// A pod of this uid and with these labels, in any state that is followed.
+    fn peer(uid: &str, labels: &[(&str, &str)], stage: Stage) -> Peer {
+        let labels = labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        let labels = labels.collect();
+        Peer { name: uid.to_owned(), uid: uid.to_owned(), labels, stage, version: 1 }
+    }
+
+    #[test]
+    fn of_a_pod_those_hear_who_follow_it_or_did() {
+        let web = || json!({"app": "web"});
+        let one_of = |values: Value| json!([{"key": "app", "operator": "In", "values": values}]);
+        let followers = [
+            selecting("web", &web(), &json!([])),
+            selecting("web-of-blue", &json!({"app": "web", "tier": "blue"}), &json!([])),
+            selecting("db", &json!({"app": "db"}), &json!([])),
+            selecting("one", &json!({}), &one_of(json!(["web"]))),
+            selecting("either", &json!({}), &one_of(json!(["web", "db"]))),
+            selecting("other", &json!({}), &json!([{"key": "app", "operator": "DoesNotExist"}])),
+            follower("each", &json!({"when": "ready"})),
+            follower("at-fault", &json!({"when": "never"})),
+        ];
+        let mut peers = Peers::default();
+        for of in &followers[..4] {
+            peers.follow(&of.key(), of);
+        }
+        let red = [("app", "web"), ("tier", "red")];
+        assert!(peers.learn(peer("listed", &red, Stage::Ready)).is_empty(), "until all are listed");
+        peers.keep(&HashSet::from(["listed".to_owned()]));
+        // Those that come after the list see what is there, too.
+        for of in &followers[4..] {
+            peers.follow(&of.key(), of);
+        }
+        let names = |keys: Vec<Key>| {
+            let mut names: Vec<_> = keys.iter().map(|key| key.name.to_string()).collect();
+            names.sort();
+            names
+        };
+        let blue = [("app", "web"), ("tier", "blue")];
+        let (new, ready) = (Stage::NotReady, Stage::Ready);
+        for (name, pod, expected) in [
+            ("it comes", peer("a", &red, new), &["each", "either", "one", "web"][..]),
+            ("nothing has changed", peer("a", &red, new), &[]),
+            ("it is ready", peer("a", &red, ready), &["each", "either", "one", "web"]),
+            (
+                "another label",
+                peer("a", &blue, ready),
+                &["each", "either", "one", "web", "web-of-blue"],
+            ),
+            (
+                "it is another's",
+                peer("a", &[("app", "db")], ready),
+                &["db", "each", "either", "one", "web", "web-of-blue"],
+            ),
+            ("it is nobody's", peer("a", &[], ready), &["db", "each", "either", "other"]),
+        ] {
+            assert_eq!(names(peers.learn(pod)), expected, "{name}");
+        }
+        assert_eq!(names(peers.forget("a")), ["each", "other"], "it is gone");
+        let its = |peers: &Peers, at: usize| {
+            let followed = peers.followed(&followers[at].key());
+            followed.map(|it| it.pods.into_keys().collect::<Vec<_>>())
+        };
+        for (at, expected) in [(0, Some(1)), (2, Some(0)), (4, Some(1)), (6, Some(1)), (7, None)] {
+            assert_eq!(its(&peers, at).map(|it| it.len()), expected, "{}", followers[at].name);
+        }
+        // One that selects others from now on.
+        let changed = selecting("db", &web(), &json!([]));
+        peers.follow(&changed.key(), &changed);
+        assert_eq!(its(&peers, 2).unwrap(), ["listed"]);
+        assert_eq!(names(peers.learn(peer("b", &[("app", "db")], new))), ["each", "either"]);
+        peers.keep(&HashSet::from(["b".to_owned()]));
+        assert_eq!((its(&peers, 0), its(&peers, 4)), (Some(vec![]), Some(vec!["b".to_owned()])));
+        for of in &followers {
+            peers.leave(&of.key());
+        }
+        assert!(peers.demanding.is_empty() && peers.followers.is_empty());
+    }
+
+    #[test]
+    fn what_a_pod_costs_is_who_follows_it_and_not_all_who_follow_any() {
+        let mut peers = Peers::default();
+        for number in 0..1000 {
+            let of =
+                selecting(&format!("f{number}"), &json!({"app": format!("a{number}")}), &json!([]));
+            peers.follow(&of.key(), &of);
+        }
+        peers.keep(&HashSet::new());
+        let begun = std::time::Instant::now();
+        for number in 0..5000 {
+            let app = format!("a{}", number % 1000);
+            let told = peers.learn(peer(&format!("p{number}"), &[("app", &app)], Stage::Ready));
+            let [one] = told.as_slice() else { panic!("{told:?}") };
+            assert_eq!(peers.followed(one).unwrap().pods.len(), number / 1000 + 1);
+        }
+        // All followers with all pods would be billions of matches.
+        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    }
 
     #[tokio::test]
     async fn pods_are_watched_no_more_when_the_last_who_follows_them_is_gone() {
@@ -247,29 +384,17 @@ mod tests {
             tokio::time::timeout(Duration::ZERO, table.peers_wanted.notified()).await.is_ok()
         };
         let mut table = Table::new(2, b"key");
+        let each = follower("a", &json!({"when": "ready"}));
         for name in ["a", "b"] {
-            table.follow_peers(&key(name), true);
+            table.follow_peers(&key(name), &each);
         }
-        table.follow_peers(&key("a"), false);
+        table.follow_no_peers(&key("a"));
         assert!(!told(&table).await, "another follows them still");
-        table.follow_peers(&key("b"), false);
+        table.follow_no_peers(&key("b"));
         assert!(told(&table).await && table.peers.is_empty());
-        table.follow_peers(&key("a"), true);
+        table.follow_peers(&key("a"), &each);
         table.leave(&"n".into());
         assert!(told(&table).await, "nobody looks there any more");
-    }
-
-    #[test]
-    fn a_pod_with_more_labels_than_can_be_kept_is_not_followed() {
-        let pod = |count: usize| {
-            let labels: BTreeMap<_, _> = (0..count)
-                .map(|number| (format!("label-{number:04}"), "12345678".to_owned()))
-                .collect();
-            let pod = json!({"metadata": {"name": "p", "uid": "u", "labels": labels}});
-            serde_json::from_value::<Pod>(pod).unwrap()
-        };
-        assert_eq!(Peer::of(&pod(900)).map(|peer| peer.labels.len()), Some(900));
-        assert_eq!(Peer::of(&pod(1_000)), None);
     }
 
     #[test]
@@ -292,106 +417,5 @@ mod tests {
         let podstate = json!({"when": "ready", "selector": {"matchExpressions": wanted}});
         let why = Following::read(&podstate).unwrap_err();
         assert!(why.starts_with("spec.trigger.podstate.selector: "), "{why}");
-    }
-
-    /// A pod in this phase, with these conditions; in how many seconds it is to be gone, if somebody deletes it.
-    fn staged(phase: Option<&str>, conditions: &[(&str, &str)], grace: Option<i64>) -> Stage {
-        let conditions: Vec<Value> =
-            conditions.iter().map(|(kind, holds)| json!({"type": kind, "status": holds})).collect();
-        let deletion = grace.map(|_| "2026-01-01T00:00:00Z");
-        let pod = json!({
-            "metadata": {"deletionTimestamp": deletion, "deletionGracePeriodSeconds": grace},
-            "status": {"phase": phase, "conditions": conditions},
-        });
-        stage(&serde_json::from_value(pod).unwrap())
-    }
-
-    #[test]
-    fn how_far_a_pod_has_come_is_told_by_its_phase_its_conditions_and_its_deletion() {
-        const SCHEDULED: (&str, &str) = ("PodScheduled", "True");
-        const UNREADY: (&str, &str) = ("Ready", "False");
-        const READY: (&str, &str) = ("Ready", "True");
-        const UNKNOWN: (&str, &str) = ("Ready", "Unknown");
-        let grace = Some(30);
-        for (name, phase, conditions, deletion, expected) in [
-            ("nobody has said anything", None, &[][..], None, Stage::NotReady),
-            ("it waits for a node", Some("Pending"), &[], None, Stage::NotReady),
-            (
-                "no node takes it",
-                Some("Pending"),
-                &[("PodScheduled", "False")],
-                None,
-                Stage::NotReady,
-            ),
-            ("it has a node", Some("Pending"), &[SCHEDULED], None, Stage::NotReady),
-            ("a condition of no kubelet", Some("Pending"), &[UNREADY], None, Stage::NotReady),
-            ("a kubelet has it", Some("Pending"), &[SCHEDULED, UNREADY], None, Stage::Created),
-            ("it runs", Some("Running"), &[], None, Stage::Running),
-            ("it is not ready", Some("Running"), &[SCHEDULED, UNREADY], None, Stage::Running),
-            ("its node is not heard of", Some("Running"), &[UNKNOWN], None, Stage::Running),
-            (
-                "another condition holds",
-                Some("Running"),
-                &[("ContainersReady", "True")],
-                None,
-                Stage::Running,
-            ),
-            ("it is ready", Some("Running"), &[SCHEDULED, READY], None, Stage::Ready),
-            ("it ended well", Some("Succeeded"), &[UNREADY], None, Stage::Ending),
-            ("it failed", Some("Failed"), &[READY], None, Stage::Ending),
-            ("it is lost", Some("Unknown"), &[READY], None, Stage::Ending),
-            ("it is told to end", Some("Running"), &[SCHEDULED, READY], grace, Stage::Ending),
-            ("it is told to end, unready", Some("Running"), &[UNREADY], grace, Stage::Ending),
-            (
-                "it is told to end before a node has it",
-                Some("Pending"),
-                &[],
-                grace,
-                Stage::NotReady,
-            ),
-            (
-                "it is told to end as it begins",
-                Some("Pending"),
-                &[SCHEDULED, UNREADY],
-                grace,
-                Stage::Created,
-            ),
-            ("it ended as it was told", Some("Succeeded"), &[UNREADY], grace, Stage::Ending),
-            ("it is removed by force", Some("Running"), &[SCHEDULED, READY], Some(0), Stage::Gone),
-            ("it is removed before it has begun", Some("Pending"), &[], Some(0), Stage::Gone),
-            ("it is removed and nothing is known of it", None, &[], Some(0), Stage::Gone),
-            ("it is removed after its end", Some("Failed"), &[], Some(0), Stage::Gone),
-        ] {
-            assert_eq!(staged(phase, conditions, deletion), expected, "{name}");
-        }
-    }
-
-    #[test]
-    fn each_stage_is_what_some_wait_for() {
-        let all = [
-            Stage::NotReady,
-            Stage::Created,
-            Stage::Running,
-            Stage::Ready,
-            Stage::Ending,
-            Stage::Gone,
-        ];
-        // Of each stage, whether a pod in it counts; one that is not there counts for nobody.
-        for (when, deletion, counts) in [
-            ("notready", false, [Some(true); 5]),
-            ("created", false, [Some(false), Some(true), Some(true), Some(true), Some(true)]),
-            ("ready", false, [Some(false), Some(false), Some(false), Some(true), Some(false)]),
-            ("deleted", true, [Some(true); 5]),
-        ] {
-            let following = Following::read(&json!({"when": when, "selector": {}})).unwrap();
-            for (stage, expected) in all.into_iter().zip(counts.into_iter().chain([None])) {
-                let (name, uid) = ("p".to_owned(), "u".to_owned());
-                let labels = BTreeMap::new();
-                let peer = Peer { name, uid: uid.clone(), labels, stage, version: 1 };
-                let followed = following.among(&BTreeMap::from([(uid, peer)]), 1);
-                let found = followed.pods.get("u").map(|pod| pod.is);
-                assert_eq!((followed.deletion, found), (deletion, expected), "{when}, {stage:?}");
-            }
-        }
     }
 }

@@ -27,7 +27,7 @@ impl Pods {
     }
 
     /// The uid of the Job of a pod.
-    pub(crate) fn job_of(&self, uid: &str) -> Option<&Arc<str>> {
+    fn job_of(&self, uid: &str) -> Option<&Arc<str>> {
         self.jobs.get(uid)
     }
 
@@ -134,6 +134,11 @@ impl Table {
         let job = entry.jobs.values().find(|known| &*known.uid == job);
         let resource = entry.resource.as_ref();
         job.is_some_and(|job| resource.is_some_and(|it| it.is_over(job.run)))
+    }
+
+    /// The uid of the Job of a pod, by the uid of the pod.
+    pub(crate) fn job_of_pod(&self, pod: &str) -> Option<&Arc<str>> {
+        self.pods.job_of(pod)
     }
 
     /// How many Jobs have pods that are known.

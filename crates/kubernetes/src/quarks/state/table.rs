@@ -9,6 +9,7 @@ use k8s_openapi::api::batch::v1::Job;
 use serde_json::Value;
 use tokio::sync::Notify;
 
+use super::agents::Agents;
 use super::held::Objects;
 use super::job::SeenJob;
 use super::lasting::Lasting;
@@ -46,33 +47,32 @@ const STEPS: usize = 10_000;
 
 /// The state of all namespaces that are watched.
 pub(crate) struct Table {
-    pub(crate) entries: HashMap<Key, Entry>,
+    pub(super) entries: HashMap<Key, Entry>,
     pub(crate) objects: Objects,
     proofs: Proofs,
     /// The QuarksJobs that refer to an object, by the object's namespace, kind and name.
     referrers: HashMap<(Arc<str>, To, Arc<str>), BTreeSet<Key>>,
-    pub(crate) pods: Pods,
+    pub(super) pods: Pods,
     /// Pods whose sidecar waits for us though their Job is gone or their run is over, by uid.
-    pub(crate) strays: HashMap<Arc<str>, Waiting>,
+    pub(super) strays: HashMap<Arc<str>, Waiting>,
     /// The pods of runs that have not ended.
-    pub(crate) lasting: Lasting,
+    pub(super) lasting: Lasting,
     /// Jobs whose owner has this key but another uid than the QuarksJob that is known: it is gone, or not known yet.
-    pub(crate) left: HashMap<Key, namesakes::Jobs>,
+    pub(super) left: HashMap<Key, namesakes::Jobs>,
     /// The key of the QuarksJob that a Job is of, by the uid of the Job.
-    pub(crate) owners: HashMap<Arc<str>, Key>,
+    pub(super) owners: HashMap<Arc<str>, Key>,
     /// The kinds that were listed, by namespace; `None`: of all namespaces.
     listed: HashMap<Option<Arc<str>>, HashSet<Watched>>,
-    /// The namespaces in which we made the agent's ConfigMap: the watch may not have told of it yet.
-    pub(crate) agents: HashSet<Arc<str>>,
+    pub(crate) agents: Agents,
     /// Pods that ExtendedJobs follow.
-    pub(crate) peers: peers::ByNamespace,
+    pub(super) peers: peers::ByNamespace,
     /// Notified when an ExtendedJob follows pods of a namespace that are not watched, and when the last that does so
     /// stops.
-    pub(crate) peers_wanted: Arc<Notify>,
+    pub(super) peers_wanted: Arc<Notify>,
     /// How many kinds have to be listed before a namespace is complete.
     kinds: usize,
     /// Whether it is known which namespaces are monitored.
-    pub(crate) knows_scopes: bool,
+    knows_scopes: bool,
     /// Whether prefixes of outputs are taken as they are, without a dash after them.
     pub(crate) verbatim_prefixes: bool,
 }
@@ -99,6 +99,12 @@ pub(crate) struct Entry {
     pub(crate) inherited: bool,
     /// Runs that this process has recorded: nobody else can have carried them out.
     pub(crate) recorded: BTreeSet<u64>,
+    /// Whether the API server refuses the record, by what it said last.
+    pub(crate) refused: bool,
+    /// Whether the API server would let the record in, which it had refused, by what it said last.
+    pub(crate) let_in: bool,
+    /// Why the record was refused that was to be let in, and since when.
+    pub(crate) misled: Option<(Instant, Box<str>)>,
     /// The uids of Jobs of settled runs that are gone: another Job of the same run is late.
     past: BTreeMap<u64, Arc<str>>,
     /// What its references held when it was last looked at, and since when they have been so.
@@ -126,7 +132,7 @@ impl Table {
             left: HashMap::new(),
             owners: HashMap::new(),
             listed: HashMap::new(),
-            agents: HashSet::new(),
+            agents: Agents::default(),
             peers: peers::ByNamespace::new(),
             peers_wanted: Arc::default(),
             kinds: dialects + FURTHER,
@@ -144,6 +150,15 @@ impl Table {
         self.entries.get(key)
     }
 
+    pub(crate) fn get_mut(&mut self, key: &Key) -> Option<&mut Entry> {
+        self.entries.get_mut(key)
+    }
+
+    /// The key of the QuarksJob that a Job is of, by the uid of the Job.
+    pub(crate) fn owner_of(&self, job: &str) -> Option<&Key> {
+        self.owners.get(job)
+    }
+
     /// Whether all kinds of a namespace were listed.
     pub(crate) fn is_complete(&self, namespace: &str) -> bool {
         let of = |scope: Option<Arc<str>>| self.listed.get(&scope);
@@ -154,6 +169,11 @@ impl Table {
     /// Notes that a scope is watched from now on.
     pub(crate) fn watches(&mut self, scope: &Option<Arc<str>>) {
         self.listed.entry(scope.clone()).or_default();
+    }
+
+    /// Notes that it is known which namespaces are monitored.
+    pub(crate) fn know_scopes(&mut self) {
+        self.knows_scopes = true;
     }
 
     /// Whether it is known which namespaces are monitored, and one of them, if there are any, was listed: a namespace
@@ -195,7 +215,7 @@ impl Table {
         self.left.retain(|key, _| key.namespace != *namespace);
         self.owners.retain(|_, key| key.namespace != *namespace);
         self.objects.leave(namespace);
-        self.agents.remove(namespace);
+        self.agents.leave(namespace);
         self.leave_peers(namespace);
     }
 
@@ -243,7 +263,6 @@ impl Table {
             job.settle(&resource, &pods);
             self.strays.extend(waiting(&pods));
         }
-        let follows = resource.following.is_some();
         let resource = Arc::new(resource);
         entry.resource = Some(Arc::clone(&resource));
         self.disown(before.values());
@@ -256,7 +275,7 @@ impl Table {
             known.into_iter().for_each(|known| self.refer(&known, &key, false));
             self.refer(&resource, &key, true);
         }
-        self.follow_peers(&key, follows);
+        self.follow_peers(&key, &resource);
         match news || !same {
             true => [vec![key.clone()], self.dependents(&key)].concat(),
             false => vec![key],
@@ -311,7 +330,7 @@ impl Table {
     pub(crate) fn forget(&mut self, key: &Key) {
         let Some(entry) = self.entries.remove(key) else { return };
         entry.resource.into_iter().for_each(|known| self.refer(&known, key, false));
-        self.follow_peers(key, false);
+        self.follow_no_peers(key);
         self.disown(entry.jobs.values());
         self.leave_behind(key, entry.jobs.into_values());
     }
@@ -355,7 +374,7 @@ impl Table {
 
     /// A Job by its uid.
     pub(crate) fn known_job(&self, uid: &str) -> Option<&SeenJob> {
-        let entry = self.entries.get(self.owners.get(uid)?)?;
+        let entry = self.get(self.owner_of(uid)?)?;
         entry.jobs.values().find(|job| &*job.uid == uid)
     }
 

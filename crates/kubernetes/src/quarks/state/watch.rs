@@ -147,6 +147,7 @@ impl Controller {
         }
     }
 
+    /// Watches a kind for as long as it is polled, and queues who may have something to do.
     pub(crate) async fn follow<K, F: Follows<K>>(
         self: Arc<Self>,
         follows: F,
@@ -160,7 +161,7 @@ impl Controller {
         pin_mut!(events);
         let mut listing = HashSet::new();
         let mut was_listed = false;
-        let mut absent: Option<(Absence, Instant)> = None;
+        let mut absent = None;
         // Held while it lists.
         let mut _room = None;
         while let Some(event) = events.next().await {
@@ -171,43 +172,51 @@ impl Controller {
                 Ok(Event::Init) => {
                     listing = HashSet::new();
                     _room = self.lists.acquire().await.ok();
-                    continue;
+                    Vec::new()
                 }
                 Ok(Event::InitApply(text)) => {
-                    let seen = follows.read(&text).and_then(|object| follows.see(object));
-                    let Some(seen) = seen else { continue };
-                    let (id, _) = follows.learn(&mut self.table(), seen);
+                    let seen = seen(follows, &text);
+                    let id = seen.and_then(|seen| follows.learn(&mut self.table(), seen).0);
                     listing.extend(id);
-                    continue;
+                    Vec::new()
                 }
                 Ok(Event::InitDone) => {
                     (was_listed, absent) = (true, None);
                     self.listed(follows, &scope, std::mem::take(&mut listing))
                 }
                 Ok(Event::Apply(text)) => {
-                    let seen = follows.read(&text).and_then(|object| follows.see(object));
-                    let Some(seen) = seen else { continue };
-                    follows.learn(&mut self.table(), seen).1
+                    let seen = seen(follows, &text);
+                    seen.map(|seen| follows.learn(&mut self.table(), seen).1).unwrap_or_default()
                 }
                 Ok(Event::Delete(text)) => {
                     // An object that is too heavy to be read can be gone, too.
                     let gone = follows.read(&text).or_else(|| text.gist());
-                    let Some(seen) = gone.and_then(|object| follows.see(object)) else { continue };
-                    follows.forget(&mut self.table(), seen)
+                    let seen = gone.and_then(|object| follows.see(object));
+                    seen.map(|seen| follows.forget(&mut self.table(), seen)).unwrap_or_default()
                 }
-                Err(error) => {
-                    let (what, of) = (follows.what(), scope.as_deref().unwrap_or("all namespaces"));
-                    let Some(absence) = Absence::of(what, was_listed, &error) else {
-                        tracing::warn!(?what, of, %error, "a watch was interrupted");
-                        continue;
-                    };
-                    if absence.lasts(&mut absent, || absence.tell(what, of, &error)) < ABSENT {
-                        continue;
-                    }
-                    self.passed_over(follows, &scope)
-                }
+                Err(error) => self.interrupted(follows, &scope, was_listed, &mut absent, &error),
             };
             self.queue.push(keys);
+        }
+    }
+
+    /// Tells of the error of a watch. Stops waiting for a kind that has been `absent` for [`ABSENT`].
+    fn interrupted<K, F: Follows<K>>(
+        &self,
+        follows: F,
+        scope: &Scope,
+        was_listed: bool,
+        absent: &mut Option<(Absence, Instant)>,
+        error: &watcher::Error,
+    ) -> Vec<Key> {
+        let (what, of) = (follows.what(), scope.as_deref().unwrap_or("all namespaces"));
+        let Some(absence) = Absence::of(what, was_listed, error) else {
+            tracing::warn!(?what, of, %error, "a watch was interrupted");
+            return Vec::new();
+        };
+        match absence.lasts(absent, || absence.tell(what, of, error)) < ABSENT {
+            true => Vec::new(),
+            false => self.passed_over(follows, scope),
         }
     }
 
@@ -266,7 +275,7 @@ impl Controller {
                 }
                 Ok(Event::InitDone) => {
                     self.leave(&mut watched, |known| !listing.contains(known));
-                    self.table().knows_scopes = true;
+                    self.table().know_scopes();
                 }
                 Err(error) => tracing::warn!(%error, "the watch of namespaces was interrupted"),
             }
@@ -288,6 +297,11 @@ impl Controller {
             !goes
         });
     }
+}
+
+/// What matters of an object; `None`: nothing does, or it is too heavy.
+fn seen<K: DeserializeOwned, F: Follows<K>>(follows: F, text: &Text<K>) -> Option<F::Seen> {
+    follows.read(text).and_then(|object| follows.see(object))
 }
 
 #[cfg(test)]

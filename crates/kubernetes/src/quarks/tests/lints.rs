@@ -282,6 +282,30 @@ fn a_pod_of_which_output_is_kept_has_no_more_containers_than_can_say_where_it_is
 }
 
 #[test]
+fn a_name_without_room_for_the_numbers_of_many_versions_is_a_fault() {
+    let said = |length: usize, versioned: bool, kind: &str| {
+        let mut object = good();
+        object["spec"]["output"]["outputMap"]["c"]["o.json"] =
+            json!({"name": "s".repeat(length), "versioned": versioned, "kind": kind});
+        faults(&object)
+    };
+    for (name, length, versioned, is_at_fault) in [
+        ("the longest", 245, true, false),
+        ("one letter more", 246, true, true),
+        ("room for nine", 250, true, true),
+        ("no versions", 250, false, false),
+    ] {
+        let path = r#"spec.output.outputMap.c["o.json"].name"#;
+        let expected = format!(
+            "{path}: has {length} letters, of 245 that leave room for the numbers of a million versions; each further one \
+             leaves room for a tenth: write a shorter name"
+        );
+        let expected: Vec<String> = is_at_fault.then_some(expected).into_iter().collect();
+        assert_eq!(said(length, versioned, "Secret"), expected, "{name}");
+    }
+}
+
+#[test]
 fn all_faults_are_said_at_once() {
     let mut object = good();
     object["spec"] = json!({"strategy": "now"});

@@ -112,17 +112,17 @@ fn a_pod_is_found_by_its_uid_as_long_as_it_is_known_and_of_the_job_that_it_is_of
     table.learn_job(going(2));
     table.learn_pod(of(1, 1, "p"));
     table.learn_pod(of(1, 1, "q"));
-    assert_eq!(table.pods.job_of("p"), Some(&key(1).1));
+    assert_eq!(table.job_of_pod("p"), Some(&key(1).1));
     assert!(table.warn(warned("nobody's")).is_none());
 
     table.learn_pod(of(2, 2, "p"));
-    assert_eq!(table.pods.job_of("p"), Some(&key(2).1), "it says that it is another's");
+    assert_eq!(table.job_of_pod("p"), Some(&key(2).1), "it says that it is another's");
     assert_eq!(table.pods(&going(1)).count(), 1, "and is no more of the one before");
     assert_eq!(table.pods(&going(2)).count(), 1);
 
     table.forget_job(&going(2));
-    assert_eq!(table.pods.job_of("p"), None, "it went with its Job");
-    assert_eq!(table.pods.job_of("q"), Some(&key(1).1));
+    assert_eq!(table.job_of_pod("p"), None, "it went with its Job");
+    assert_eq!(table.job_of_pod("q"), Some(&key(1).1));
     table.leave(&Arc::from("n"));
-    assert_eq!(table.pods.job_of("q"), None, "its namespace is not watched any more");
+    assert_eq!(table.job_of_pod("q"), None, "its namespace is not watched any more");
 }

@@ -5,6 +5,7 @@ mod kinds;
 mod known;
 mod logs;
 mod manifests;
+mod mounts;
 mod pods;
 mod several;
 mod standings;

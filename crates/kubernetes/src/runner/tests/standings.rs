@@ -319,6 +319,11 @@ fn when_its_time_is_up() {
         (case("is over", late_job(), vec![gone(pod("a", &running()))]), "timed out", said),
         (case("seen by another", late_job(), vec![]), "timed out", said),
         (
+            case("never begun", late_job(), vec![gone(pod("a", &installing()))]),
+            "never began",
+            "its time was up before it began",
+        ),
+        (
             case("1.31: its pod has ended first", target(), vec![pod("a", &killed())]),
             "timed out",
             said,

@@ -173,6 +173,11 @@ pub(crate) struct RemoteArgs {
 }
 
 impl RemoteArgs {
+    /// How to print, of a command that asks nobody.
+    pub(crate) fn printing(printing: Printing) -> Self {
+        Self { printing, ..Self::default() }
+    }
+
     /// These, and for what they leave open, those of `self`.
     pub(crate) fn overridden_by(self, later: Self) -> Self {
         // A token and a user exclude each other: whoever names one anew drops the other.

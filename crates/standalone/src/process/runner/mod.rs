@@ -17,8 +17,7 @@ use async_trait::async_trait;
 use engine::contract;
 use engine::names::RunName;
 use engine::ports::{Offer, Run, RunFailure, RunState, Runner, RunnerError, StartError};
-use engine::record::{Key, Reason};
-use osb::Failure;
+use engine::record::Key;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -68,7 +67,9 @@ impl ProcessRunner {
             |source| OpenError { what, source }
         };
         let runs = std::path::absolute(&settings.runs).map_err(failed(&settings.runs))?;
-        data_dir::make(&runs).map_err(failed(&runs))?;
+        data_dir::make(&runs)
+            .and_then(|()| data_dir::try_to_write(&runs))
+            .map_err(failed(&runs))?;
         let configured = settings.exchange.as_deref();
         let exchange =
             exchange::root(configured, &runs).map_err(failed(configured.unwrap_or(&runs)))?;
@@ -149,7 +150,7 @@ impl Runner for ProcessRunner {
 
     async fn offer(&self) -> Result<Offer, RunFailure> {
         if let Some(file) = self.shared.settings.catalog_file.clone() {
-            return offer_of(&file);
+            return contract::of_file(&file);
         }
         let name = format!("{CATALOG_PREFIX}{}", random_name());
         let run = self.shared.run(&name);
@@ -183,20 +184,6 @@ impl Shared {
     fn key(&self, name: &str) -> Option<RunKey> {
         RunKey::derive(&self.settings.key, name)
     }
-}
-
-/// Reads the offer from a file, as if the broker had printed it.
-fn offer_of(file: &Path) -> Result<Offer, RunFailure> {
-    let name = format!("the catalog file {}", file.display());
-    let unread = |why: String| RunFailure::new(Reason::NotStarted, Failure::failed(why));
-    // To open a pipe waits for whoever writes to it, and a device may have no end.
-    let is_there = file.metadata().map(|metadata| metadata.is_file());
-    if is_there.as_ref().is_ok_and(|is_regular| !is_regular) {
-        return Err(unread(format!("{name}: it is no regular file")));
-    }
-    let text = std::fs::read(file);
-    let text = text.map_err(|error| unread(format!("{name}: it cannot be read: {error}")))?;
-    contract::written(&text, &name)
 }
 
 async fn blocking<T: Send + 'static>(

@@ -249,6 +249,7 @@ impl Config {
             ("operations.max_in_progress", operations.max_in_progress == Some(0)),
             ("operations.attempts", operations.attempts == Some(0)),
             ("operations.timeout", none(operations.timeout)),
+            ("operations.external_timeout", none(operations.external_timeout)),
             ("operations.timeouts.provision", none(timeouts.provision)),
             ("operations.timeouts.update", none(timeouts.update)),
             ("operations.timeouts.bind", none(timeouts.bind)),

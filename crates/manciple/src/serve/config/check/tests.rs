@@ -36,6 +36,7 @@ fn what_cannot_be_meant_is_refused_naming_the_member() {
         ("operations: {max_runs: 0}", "operations.max_runs", zero),
         ("operations: {max_in_progress: 0}", "operations.max_in_progress", zero),
         ("operations: {attempts: 0}", "operations.attempts", zero),
+        ("operations: {external_timeout: 0s}", "operations.external_timeout", zero),
         ("auth: {secrets: [{name: s}]}", "auth.secrets", "is for a cluster"),
         ("auth: {kubernetes: {access_review: true}}", "auth.kubernetes", "is for a cluster"),
         ("{kubernetes: {image: x}, auth: {kubernetes: {}}}", "auth.kubernetes", "nobody may"),
