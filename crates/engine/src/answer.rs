@@ -8,10 +8,15 @@ use osb::{
 };
 
 use crate::admit::busy;
+use crate::names::is_operation_id;
 use crate::policy::{DeletedAnswer, Policy};
 use crate::record::{
     Lifecycle, Operation, OperationFailure, PastOperation, Phase, Reason, Record, Timestamp,
 };
+
+/// The message for an operation that has made room for later ones.
+const FORGOTTEN: &str =
+    "this operation is not remembered: the last operations of a service instance or binding are";
 
 /// The body of the answer to provision and update.
 pub(crate) fn provisioned(record: &Record) -> ProvisionedBody {
@@ -79,12 +84,19 @@ pub(crate) fn last_operation(
     now: Timestamp,
 ) -> Result<LastOperation, Error> {
     let Some(record) = record else { return Err(unknown(query)) };
-    // Platforms poll with tokens that are not ours; the operation at hand is meant then.
     let asked = query.operation.as_deref();
     if let Some(past) = asked.and_then(|id| record.past.iter().find(|past| past.id == id)) {
         return Ok(ended(past.action, past.failure.as_ref()));
     }
     let operation = &record.operation;
+    // Platforms poll with tokens that are not ours; the operation at hand is meant then. How one of ours ended that is
+    // not remembered, another does not say.
+    if asked.is_some_and(|id| id != operation.id && is_operation_id(id)) {
+        return Err(match record.lifecycle {
+            Lifecycle::Deleted => unknown(query),
+            _ => Error::not_found(FORGOTTEN),
+        });
+    }
     match &operation.phase {
         Phase::Succeeded
             if record.lifecycle == Lifecycle::Deleted && deleted == DeletedAnswer::Gone =>

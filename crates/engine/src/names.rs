@@ -77,6 +77,14 @@ pub fn operation_id(broker: &str, key: &Key, action: Action, sequence: u64) -> S
     format!("{action}-{encoded}")
 }
 
+/// Whether a token has the form of an [`operation_id`]: that of a platform which is moved here from another broker has
+/// not.
+pub(crate) fn is_operation_id(token: &str) -> bool {
+    let Some((action, word)) = token.split_once('-') else { return false };
+    let is_action = Action::ALL.iter().any(|known| known.as_str() == action);
+    is_action && word.len() == 26 && word.bytes().all(|b| matches!(b, b'a'..=b'z' | b'2'..=b'7'))
+}
+
 /// Whether a run is one of an operation's.
 pub(crate) fn belongs(run: &str, operation: &str) -> bool {
     run.strip_prefix(operation).is_some_and(|rest| rest.starts_with('-'))

@@ -6,10 +6,13 @@ use std::sync::Arc;
 
 use engine::Engine;
 use engine::history::{KeptOperation, LOOKED_AT, OperationFilter, OperationQuery};
+use engine::names::operation_id;
 use engine::ports::Store;
-use engine::record::{OperationFailure, PastOperation, Phase, Reason, Record, Timestamp};
+use engine::record::{
+    Lifecycle, OperationFailure, PastOperation, Phase, Reason, Record, Timestamp,
+};
 use engine::testing::store_contract::{sample, sample_binding};
-use osb::{Action, ErrorKind};
+use osb::{Action, Backend as _, Call, ErrorKind, LastOperationQuery};
 use support::{World, id};
 
 fn failure() -> OperationFailure {
@@ -139,4 +142,35 @@ async fn a_cursor_whose_operation_is_forgotten_skips_nothing_that_is_kept() {
     world.store.write(Arc::new(later), Some(&stored.version)).await.unwrap();
     let rest = pages(&engine, query).await.concat();
     assert_eq!(rest, ["instance a 1", "instance a 2"]);
+}
+
+/// How one operation ended, another does not say.
+#[tokio::test]
+async fn an_operation_that_is_not_remembered_has_not_ended_as_the_last_one() {
+    let world = World::default();
+    let there = sample("there");
+    keep(&world, there.clone()).await;
+    keep(&world, Record { lifecycle: Lifecycle::Deleted, ..sample("gone") }).await;
+    let engine = world.engine().await;
+    let ours = |action| operation_id("broker", &there.key, action, 7);
+    let last = there.operation.id.as_str();
+    for (name, instance, token, expected) in [
+        ("none", "there", None, Ok(())),
+        ("the last one", "there", Some(last.to_owned()), Ok(())),
+        ("another broker's, which was moved here", "there", Some("task-7".to_owned()), Ok(())),
+        ("one of its form", "there", Some("provision-of-a-database".to_owned()), Ok(())),
+        ("a creation", "there", Some(ours(Action::Provision)), Err(ErrorKind::NotFound)),
+        ("a removal", "there", Some(ours(Action::Deprovision)), Err(ErrorKind::NotFound)),
+        (
+            "a creation of what is gone",
+            "gone",
+            Some(ours(Action::Update)),
+            Err(ErrorKind::NotFound),
+        ),
+        ("a removal of it", "gone", Some(ours(Action::Deprovision)), Err(ErrorKind::Gone)),
+    ] {
+        let query = LastOperationQuery { operation: token, ..LastOperationQuery::default() };
+        let said = engine.instance_last_operation(&Call::default(), &id(instance), query).await;
+        assert_eq!(said.map(drop).map_err(|error| error.kind), expected, "{name}");
+    }
 }

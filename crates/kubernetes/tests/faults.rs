@@ -10,7 +10,7 @@ use engine::names::RunName;
 use engine::ports::{
     Filter, Kind as Records, Query, RunState, Runner, StartError, Store, StoreError,
 };
-use engine::record::{Key, Lifecycle, Phase, Record};
+use engine::record::{Key, Lifecycle, Phase, Record, Timestamp};
 use engine::testing::runner_contract::{Behaviour, run};
 use engine::testing::store_contract::{Lists as _, sample, sample_binding};
 use k8s_openapi::ByteString;
@@ -163,6 +163,46 @@ async fn a_slow_first_write_is_not_taken_away_once_it_was_acknowledged() {
 
 fn makes_a_secret(call: &str) -> bool {
     call.starts_with("POST ") && call.ends_with("/secrets")
+}
+
+/// Whoever is held up on its way to the Secret may come when the id is used anew, and everybody was told of that.
+#[tokio::test]
+async fn who_comes_late_with_a_secret_leaves_that_of_a_later_resource() {
+    let cluster = Cluster::new("late-secret").await;
+    let (proxy, late) = behind(&cluster, Plan::calm()).await;
+    let quick = open(&cluster.client, &cluster).await;
+    for (id, was_there) in [("with-an-outcome", true), ("with-an-order", false)] {
+        let version = match was_there {
+            true => Some(late.write(Arc::new(sample(id)), None).await.unwrap()),
+            false => None,
+        };
+        proxy.made();
+        proxy.hold_up(makes_a_secret);
+        let meanwhile = async {
+            while !proxy.made().iter().any(|call| makes_a_secret(call)) {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            if let Some(version) = &version {
+                let gone = Record { lifecycle: Lifecycle::Deleted, ..sample(id) };
+                quick.write(Arc::new(gone), Some(version)).await.unwrap();
+            }
+            // What is half made is removed by whoever reads it, after three seconds.
+            let there = quick.read(&sample(id).key).await.unwrap();
+            let anew = Record { sequence: 2, ..confidential(id) };
+            let there = there.map(|there| there.version);
+            quick.write(Arc::new(anew.clone()), there.as_ref()).await.unwrap();
+            proxy.hold_up(|_| false);
+            anew
+        };
+        let outcome = Record { updated_at: Timestamp(3), ..confidential(id) };
+        let written = late.write(Arc::new(outcome), version.as_ref());
+        let (written, anew) = tokio::join!(written, meanwhile);
+        assert!(matches!(written, Err(StoreError::Conflict)), "{id}: {written:?}");
+        let reader = open(&cluster.client, &cluster).await;
+        let now = reader.read(&anew.key).await.unwrap();
+        assert_eq!(now.map(|it| (*it.record).clone()), Some(anew), "{id}: it was acknowledged");
+    }
+    cluster.remove().await;
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use engine::ports::StoreError;
+use engine::record::Key;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, Patch, PatchParams, PostParams};
@@ -20,6 +21,7 @@ use tokio::sync::watch;
 
 use super::RecordApi;
 use crate::calls::{CallError, call, find, only};
+use crate::resources::{self, Kind};
 use crate::split::Places;
 
 /// How many bytes of parts are cached in memory.
@@ -232,16 +234,20 @@ impl RecordApi {
         Ok(order.zip(rest).map(|(order, rest)| [order, rest]))
     }
 
-    /// Adds parts to the Secret of a resource, and removes those that are spent. `in_use` are the parts that the
-    /// resource names before and after the write; `None` where there is no Secret yet.
+    /// Adds parts to the Secret of a record, and removes those that are spent. `uid` is that of the resource, which owns
+    /// the Secret. `in_use` are the parts that the resource names before and after the write; `None` where there is no
+    /// Secret yet.
+    ///
+    /// # Errors
+    /// [`CallError::Conflict`] also if the resource is gone, and the Secret is that of a later one.
     pub(super) async fn keep(
         &self,
-        secret: &str,
+        key: &Key,
+        uid: &str,
         fresh: &Fresh,
-        labels: &Value,
-        owner: &Value,
         in_use: Option<[&Places; 2]>,
     ) -> Result<(), CallError> {
+        let secret = &*self.name(key);
         let mut data: BTreeMap<String, Value> = BTreeMap::new();
         for (place, part) in fresh {
             let text = serde_json::to_vec(&**part).unwrap_or_default();
@@ -249,7 +255,7 @@ impl RecordApi {
             data.insert(place.clone(), Value::String(encoded));
         }
         let Some(in_use) = in_use else {
-            return self.make_secret(secret, &data, labels, owner).await;
+            return self.make_secret(key, uid, &data).await;
         };
         let mut spent = self.secrets.lock().remove(secret).unwrap_or_default();
         spent.retain(|place| in_use.iter().all(|used| !used.names(place)));
@@ -258,7 +264,7 @@ impl RecordApi {
             // The record had no confidential parts until now.
             Err(CallError::NotFound) => {
                 data.retain(|_, content| !content.is_null());
-                self.make_secret(secret, &data, labels, owner).await
+                self.make_secret(key, uid, &data).await
             }
             Err(error) => {
                 self.secrets.spend(secret, spent);
@@ -291,13 +297,14 @@ impl RecordApi {
 
     async fn make_secret(
         &self,
-        secret: &str,
+        key: &Key,
+        uid: &str,
         data: &BTreeMap<String, Value>,
-        labels: &Value,
-        owner: &Value,
     ) -> Result<(), CallError> {
+        let secret = &*self.name(key);
+        let owner = owner(Kind::of(key), secret, uid);
         let made: Secret = serde_json::from_value(json!({
-            "metadata": {"name": secret, "labels": labels, "ownerReferences": [owner]},
+            "metadata": {"name": secret, "labels": self.labels(key), "ownerReferences": [owner]},
             "data": data,
         }))
         .map_err(|error| CallError::Unsent(error.to_string()))?;
@@ -305,24 +312,47 @@ impl RecordApi {
             Err(CallError::Exists) => {}
             other => return other.map(drop),
         }
-        let found = find(self.secrets().get(secret)).await?;
-        let ours = found.as_ref().is_some_and(|found| {
-            let owners = found.metadata.owner_references.iter().flatten();
-            owners.into_iter().any(|of| owner["uid"] == of.uid.as_str())
-        });
-        if ours {
-            // Another writer of the same record made it first.
-            return self.add(secret, data).await;
-        }
-        // The Secret belonged to a former resource of the same name, and is about to be collected.
+        let found = find(self.secrets().get_metadata(secret)).await?.map(|found| found.metadata);
         if let Some(found) = found {
-            match call(self.secrets().delete(secret, &only(found.metadata.uid, None))).await {
-                Ok(_) | Err(CallError::NotFound | CallError::Conflict) => {}
-                Err(error) => return Err(error),
+            let mut owners = found.owner_references.iter().flatten();
+            if owners.any(|of| of.uid == uid) {
+                // Another writer of the same record made it first.
+                return self.add(secret, data).await;
             }
+            self.take_former(key, uid, found.uid).await?;
         }
         call(self.secrets().create(&PostParams::default(), &made)).await.map(drop)
     }
+
+    /// Removes the Secret, by its uid, of a former resource of the same name: it is about to be collected. The resource
+    /// with `uid` has to be there still: a writer that was held up may find what a later one has, and everybody was told
+    /// of that.
+    async fn take_former(
+        &self,
+        key: &Key,
+        uid: &str,
+        former: Option<String>,
+    ) -> Result<(), CallError> {
+        let name = self.name(key);
+        let resource = find(self.resources(Kind::of(key)).get_metadata(&name)).await?;
+        if resource.and_then(|resource| resource.metadata.uid).as_deref() != Some(uid) {
+            return Err(CallError::Conflict);
+        }
+        match call(self.secrets().delete(&name, &only(former, None))).await {
+            Ok(_) | Err(CallError::NotFound | CallError::Conflict) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn owner(kind: Kind, name: &str, uid: &str) -> Value {
+    json!({
+        "apiVersion": resources::api_version(),
+        "kind": kind.name(),
+        "name": name,
+        "uid": uid,
+        "controller": true,
+    })
 }
 
 #[cfg(test)]

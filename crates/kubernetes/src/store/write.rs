@@ -100,13 +100,12 @@ impl RecordApi {
         let kind = Kind::of(&record.key);
         let outgoing = self.outgoing(record, None).await?;
         let coming = self.secrets.expect(&name, &outgoing.fresh);
-        let labels = self.labels(&record.key);
         let resource = json!({
             "apiVersion": resources::api_version(),
             "kind": kind.name(),
             "metadata": {
                 "name": name,
-                "labels": labels,
+                "labels": self.labels(&record.key),
                 "annotations": {names::RECORD: outgoing.text},
                 "finalizers": [names::FINALIZER],
             },
@@ -118,8 +117,8 @@ impl RecordApi {
         if outgoing.fresh.is_empty() {
             return Ok(outgoing.entry(record, StandsIn::First, &made.metadata));
         }
-        let owner = owner(kind, &name, made.metadata.uid.as_deref().unwrap_or_default());
-        let kept = self.keep(&name, &outgoing.fresh, &labels, &owner, None).await;
+        let uid = made.metadata.uid.as_deref().unwrap_or_default();
+        let kept = self.keep(&record.key, uid, &outgoing.fresh, None).await;
         if let Err(error) = kept {
             if error.had_no_effect() {
                 let made = outgoing.entry(record, StandsIn::First, &made.metadata);
@@ -212,13 +211,11 @@ impl RecordApi {
             return Ok(());
         }
         let name = self.name(key);
-        let labels = self.labels(key);
-        let owner = owner(Kind::of(key), &name, &before.uid);
         let coming = self.secrets.expect(&name, &outgoing.fresh);
         // If there is a Secret then, it belongs to a former resource of this name, and goes with it.
         let is_first = before.places == Places::default();
         let in_use = (!is_first).then_some([&before.places, &outgoing.places]);
-        let kept = self.keep(&name, &outgoing.fresh, &labels, &owner, in_use).await;
+        let kept = self.keep(key, &before.uid, &outgoing.fresh, in_use).await;
         let kept = kept.map_err(CallError::of_a_secret);
         if let Err(CallError::Invalid(said)) = kept {
             return Err(self.make_room(before, said).await?);
@@ -455,16 +452,6 @@ fn fits(what: &str, bytes: usize, most: usize) -> Result<(), StoreError> {
     Err(StoreError::TooLarge(format!(
         "its {what} takes {bytes} bytes, and at most {most} are kept"
     )))
-}
-
-fn owner(kind: Kind, name: &str, uid: &str) -> Value {
-    json!({
-        "apiVersion": resources::api_version(),
-        "kind": kind.name(),
-        "name": name,
-        "uid": uid,
-        "controller": true,
-    })
 }
 
 /// The error of a write: one to a resource that is gone counts as a conflict, like one to a resource that somebody else

@@ -409,16 +409,17 @@ impl User {
         for acknowledged in std::mem::take(&mut self.acknowledged) {
             let Acknowledged { binding, token, action, said, former } = acknowledged;
             let last = self.last_operation(binding.as_ref(), &token).await;
-            let last = last.unwrap_or_else(|error| {
-                panic!("{token} was acknowledged, and is forgotten: {error:?}")
-            });
-            assert!(last.state != OperationState::InProgress, "{token} goes on for ever: {last:?}");
             let record = self.record(binding.as_ref()).await.expect("what has an operation");
             if !remembers(&record, &token) {
                 let is_full = record.past.len() == PAST_OPERATIONS;
                 assert!(former || is_full, "{token} is not in what is kept: {record:?}");
+                assert!(last.is_err(), "{token} has not ended as another: {last:?}");
                 continue;
             }
+            let last = last.unwrap_or_else(|error| {
+                panic!("{token} was acknowledged, and is forgotten: {error:?}")
+            });
+            assert!(last.state != OperationState::InProgress, "{token} goes on for ever: {last:?}");
             match said {
                 Some(said) => assert_eq!(last, said, "{token} says something else now"),
                 None => {
