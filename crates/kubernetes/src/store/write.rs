@@ -365,10 +365,12 @@ impl RecordApi {
     /// Secret of its name.
     async fn take_orphan(&self, name: &str, before: &Entry) -> Result<(), StoreError> {
         let found = find(self.secrets().get_metadata(name)).await?.map(|secret| secret.metadata);
-        // The resource has this finalizer until Kubernetes has removed the Secret's owner reference.
+        // The resource has this finalizer until Kubernetes has removed the Secret's owner reference. That of a later
+        // resource has another owner.
         let is_about_to_be = before.others.iter().any(|it| it == "orphan");
         let is_orphan = |it: &ObjectMeta| {
-            is_about_to_be || it.owner_references.iter().flatten().next().is_none()
+            let owners = it.owner_references.as_deref().unwrap_or_default();
+            owners.is_empty() || is_about_to_be && owners.iter().any(|it| it.uid == before.uid)
         };
         let Some(orphan) = found.filter(is_orphan) else { return Ok(()) };
         gone(call(self.secrets().delete(name, &only(orphan.uid, None))).await.map(drop))
