@@ -50,6 +50,19 @@ fn refusing(town: &Town, calls: &Calls, refused: &Refused, dry_runs: bool) -> Cl
     Client::new(service, town.cluster.namespace.clone())
 }
 
+/// A town whose QuarksJob `a` has run well, and was triggered again when no record was let in any more.
+async fn triggered(name: &str, dry_runs: bool) -> (Town, Calls, Refused) {
+    let mut town = Town::still(name).await;
+    let (calls, refused) = (Calls::default(), Refused::default());
+    town.start_with(refusing(&town, &calls, &refused, dry_runs)).await;
+    town.create("a", spec("once", &pod("true"))).await;
+    assert_eq!(town.ended("a", 1).await["succeeded"], true);
+    town.no_jobs().await;
+    *refused.lock().unwrap() = Some(Vec::new());
+    town.trigger("a", "now").await;
+    (town, calls, refused)
+}
+
 fn condition(object: &Value, kind: &str) -> Value {
     let all = object["status"]["conditions"].as_array().into_iter().flatten();
     all.into_iter().find(|it| it["type"] == kind).cloned().unwrap_or_default()
@@ -61,14 +74,7 @@ fn waits_for(object: &Value, words: &str) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn while_no_run_is_let_in_the_status_is_that_of_the_last_and_says_why() {
-    let mut town = Town::still("qjob-record-refused").await;
-    let (calls, refused) = (Calls::default(), Refused::default());
-    town.start_with(refusing(&town, &calls, &refused, true)).await;
-    town.create("a", spec("once", &pod("true"))).await;
-    assert_eq!(town.ended("a", 1).await["succeeded"], true);
-    town.no_jobs().await;
-    *refused.lock().unwrap() = Some(Vec::new());
-    town.trigger("a", "now").await;
+    let (mut town, calls, refused) = triggered("qjob-record-refused", true).await;
     let told = town
         .until("a", "told to wait", |it| {
             waits_for(it, "denied the request: not now") && it["status"]["completed"] == true
@@ -96,14 +102,7 @@ async fn while_no_run_is_let_in_the_status_is_that_of_the_last_and_says_why() {
 /// A webhook may be left out of dry runs, and etcd has limits of its own.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_dry_run_lets_in_and_is_refused_all_the_same_is_not_tried_without_a_pause() {
-    let mut town = Town::still("qjob-record-misled").await;
-    let (calls, refused) = (Calls::default(), Refused::default());
-    town.start_with(refusing(&town, &calls, &refused, false)).await;
-    town.create("a", spec("once", &pod("true"))).await;
-    assert_eq!(town.ended("a", 1).await["succeeded"], true);
-    town.no_jobs().await;
-    *refused.lock().unwrap() = Some(Vec::new());
-    town.trigger("a", "now").await;
+    let (mut town, calls, refused) = triggered("qjob-record-misled", false).await;
     let tries = || refused.lock().unwrap().as_ref().map_or(0, Vec::len);
     wait::until("it is not tried again", PATIENCE, async || match tries() {
         0 | 1 => Err(tries()),
