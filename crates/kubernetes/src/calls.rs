@@ -6,6 +6,7 @@ use std::time::Duration;
 use engine::ports::{RunnerError, StoreError};
 use futures_util::AsyncReadExt;
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{
     Api, DeleteParams, ListMeta, ListParams, LogParams, Preconditions, PropagationPolicy,
 };
@@ -134,6 +135,11 @@ pub(crate) fn next_page(of: ListParams, page: ListMeta) -> Option<ListParams> {
 /// is none.
 pub(crate) fn version_of(version: Option<&str>) -> u64 {
     version.and_then(|version| version.parse().ok()).unwrap_or_default()
+}
+
+/// When an object was made, in seconds since 1970, by the API server's clock; 0 if it does not say.
+pub(crate) fn created(metadata: &ObjectMeta) -> i64 {
+    metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second())
 }
 
 impl From<CallError> for RunnerError {

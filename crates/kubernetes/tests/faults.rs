@@ -165,6 +165,57 @@ fn makes_a_secret(call: &str) -> bool {
     call.starts_with("POST ") && call.ends_with("/secrets")
 }
 
+/// A request that finds a record is answered by it, whoever made it.
+#[tokio::test]
+async fn what_one_reader_has_found_another_that_took_it_for_half_made_does_not_remove() {
+    let cluster = Cluster::new("found").await;
+    let (made_by, slow) = behind(&cluster, Plan::calm()).await;
+    let (removed_by, impatient) = behind(&cluster, Plan::calm()).await;
+    let other = open(&cluster.client, &cluster).await;
+    let record = confidential("i");
+    let changes: fn(&str) -> bool = |call| call.starts_with("PATCH ");
+    made_by.hold_up(makes_a_secret);
+    removed_by.hold_up(changes);
+    let (begin, begun) = tokio::sync::oneshot::channel();
+    let others = async {
+        until_made(&made_by, makes_a_secret).await;
+        begin.send(()).unwrap();
+        until_made(&removed_by, changes).await;
+        // The Secret comes now; no later call of that writer does.
+        made_by.hold_up(changes);
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let found = other.read(&record.key).await.unwrap().is_some();
+        made_by.hold_up(|_| false);
+        removed_by.hold_up(|_| false);
+        found
+    };
+    let written = slow.write(Arc::new(record.clone()), None);
+    let read = async {
+        begun.await.unwrap();
+        impatient.read(&record.key).await
+    };
+    let (written, read, found) = tokio::join!(written, read, others);
+    let stays = other.read(&record.key).await.unwrap().is_some();
+    let read = read.unwrap().is_some();
+    for (name, is_there) in
+        [("its writer", written.is_ok()), ("a reader", found), ("who waited", read)]
+    {
+        assert!(!is_there || stays, "{name} found it, and it is gone");
+    }
+    assert!(
+        matches!(written, Err(StoreError::Conflict)) && !stays,
+        "it came too late: {written:?}"
+    );
+    cluster.remove().await;
+}
+
+/// Waits until a client has made a call, which may be held up.
+async fn until_made(proxy: &Proxy, which: fn(&str) -> bool) {
+    while !proxy.made().iter().any(|call| which(call)) {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
 /// Whoever is held up on its way to the Secret may come when the id is used anew, and everybody was told of that.
 #[tokio::test]
 async fn who_comes_late_with_a_secret_leaves_that_of_a_later_resource() {
@@ -179,9 +230,7 @@ async fn who_comes_late_with_a_secret_leaves_that_of_a_later_resource() {
         proxy.made();
         proxy.hold_up(makes_a_secret);
         let meanwhile = async {
-            while !proxy.made().iter().any(|call| makes_a_secret(call)) {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
+            until_made(&proxy, makes_a_secret).await;
             if let Some(version) = &version {
                 let gone = Record { lifecycle: Lifecycle::Deleted, ..sample(id) };
                 quick.write(Arc::new(gone), Some(version)).await.unwrap();

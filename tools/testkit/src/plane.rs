@@ -30,7 +30,7 @@ use crate::cluster;
 const READY: Duration = Duration::from_secs(240);
 /// The pause between looks, each of which is a process of its own.
 const LOOK: Duration = Duration::from_millis(300);
-/// How many times a control plane is started before it counts as a failure that it does not start.
+/// How many times a control plane, or its API server, is started before it counts as a failure that it does not start.
 const STARTS: u32 = 3;
 /// The name of a Job that nothing runs.
 const PROBE: &str = "probe";
@@ -238,12 +238,13 @@ impl ControlPlane {
         kubectl
     }
 
-    /// Waits until the API server answers, and has its etcd.
+    /// Waits until the API server answers, and has its etcd. An API server ends itself where it is too slow to begin, on
+    /// a busy machine; it is started again then, as a kubelet would do.
     ///
     /// # Errors
-    /// If either has ended, or that takes minutes.
+    /// If etcd has ended, or the API server again and again, or that takes minutes.
     pub fn until_ready(&mut self) -> anyhow::Result<()> {
-        let begun = Instant::now();
+        let (begun, mut starts) = (Instant::now(), 1);
         loop {
             // Until somebody listens, there is nothing to look at.
             if TcpStream::connect(("127.0.0.1", self.port)).is_ok() {
@@ -254,7 +255,13 @@ impl ControlPlane {
                 }
             }
             self.etcd.check(self.folder.path())?;
-            self.api_server.check(self.folder.path())?;
+            match self.api_server.check(self.folder.path()) {
+                Err(_) if starts < STARTS => {
+                    starts += 1;
+                    self.api_server.start_again()?;
+                }
+                lives => lives?,
+            }
             ensure!(begun.elapsed() < READY, "the API server is not ready after {READY:?}");
             std::thread::sleep(LOOK);
         }

@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::check;
 use super::seen::SeenBroker;
 use super::spec::Spec;
+use crate::calls::created;
 
 /// How many bytes a name has at most, so that it can be in a path and in a label.
 const NAME: usize = 63;
@@ -63,7 +64,7 @@ impl Resource {
             name,
             uid: metadata.uid.clone().unwrap_or_default(),
             generation: metadata.generation.unwrap_or_default(),
-            created: metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second()),
+            created: created(metadata),
             spec,
             services: services.and_then(|it| serde_json::from_value(it).ok()).unwrap_or_default(),
             status,

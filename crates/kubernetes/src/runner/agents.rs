@@ -19,7 +19,7 @@ use super::delivery::{AGENT_KEY, PackedAgent};
 use super::places::Right;
 use super::seen::Seen;
 use super::stage::Stage;
-use crate::calls::{CallError, call, find, in_background, next_page};
+use crate::calls::{CallError, call, created, find, in_background, next_page};
 use crate::names;
 
 /// The label of a Job that names the agent its pod mounts.
@@ -160,8 +160,8 @@ impl Shared {
         map: ObjectMeta,
         old: Duration,
     ) -> Result<bool, CallError> {
+        let made = created(&map);
         let Some(name) = map.name else { return Ok(false) };
-        let made = map.creation_timestamp.map_or(0, |time| time.0.as_second());
         let age = u64::try_from(self.now_seconds().saturating_sub(made));
         if age.is_ok_and(|age| age < old.as_secs()) {
             return Ok(true);

@@ -12,7 +12,7 @@ use super::labels::{BINDING_ID, FENCED, GIVEN, INSTANCE_ID, KEPT, PROGRESS, RELE
 use super::needs::{Need, needs};
 use super::settings::JobSettings;
 use super::stage::{End, Stage, Waits, is_installed, leaving, stage};
-use crate::calls::version_of;
+use crate::calls::{created, version_of};
 use crate::conditions::{DEADLINE_EXCEEDED, JobEnd, job_condition};
 use crate::nodes::{is_silent, is_unheard};
 use crate::text::Text;
@@ -254,7 +254,7 @@ impl SeenJob {
             Some(_) => Presence::Deleting,
             None => Presence::There,
         };
-        let created = metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second());
+        let created = created(metadata);
         let lifetime = job.spec.as_ref().and_then(|spec| spec.active_deadline_seconds);
         Some(Self {
             run,
@@ -356,7 +356,7 @@ impl SeenPod {
             version,
             uid: metadata.uid.clone().unwrap_or_default(),
             job: job_of(metadata),
-            created: metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second()),
+            created: created(metadata),
             placed: (node.is_some() || !is_kept_apart(pod)).then_some(version),
             missed: false,
             node,

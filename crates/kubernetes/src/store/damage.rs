@@ -39,6 +39,7 @@ impl Entry {
             key,
             version: 0,
             uid: String::new(),
+            made: 0,
             from,
             text: Box::default(),
             places: Places::default(),

@@ -7,7 +7,7 @@ use kube::api::{DynamicObject, ObjectMeta};
 use osb::{Action, PlanId, ServiceId};
 use serde_json::Error as Why;
 
-use crate::calls::version_of;
+use crate::calls::{created, version_of};
 use crate::names;
 use crate::resources::Since;
 use crate::split::{self, Places, Written};
@@ -23,6 +23,8 @@ pub(crate) struct Entry {
     pub(crate) version: u64,
     /// The uid of the resource, which owns the Secret.
     pub(crate) uid: String,
+    /// When the resource was made, in seconds since 1970, by the API server's clock.
+    pub(crate) made: i64,
     pub(crate) from: StandsIn,
     /// [`Written`], as JSON.
     pub(crate) text: Box<str>,
@@ -89,6 +91,7 @@ impl Entry {
         Self {
             version: version_of(metadata.resource_version.as_deref()),
             uid: metadata.uid.clone().unwrap_or_default(),
+            made: created(metadata),
             deleting: metadata.deletion_timestamp.is_some(),
             held: all.clone().any(|finalizer| ours(&finalizer)),
             others: all.filter(|finalizer| !ours(finalizer)).cloned().collect(),
@@ -129,6 +132,7 @@ impl Entry {
             key: record.key.clone(),
             version: 0,
             uid: String::new(),
+            made: 0,
             from,
             text,
             places,

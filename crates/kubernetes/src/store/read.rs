@@ -12,6 +12,7 @@ use serde_json::json;
 
 use super::damage::nameless;
 use super::entry::{Entry, StandsIn, unreadable};
+use super::secrets::Part;
 use super::{RecordApi, names};
 use crate::calls::{CallError, call, find, next_page, valueless, version_of};
 use crate::resources::Kind;
@@ -19,7 +20,7 @@ use crate::split::{self, Parts, Written};
 use crate::text::Text;
 
 /// How long a reader waits for the Secret of a new record: the resource, which owns it, is made first. After that the
-/// writer has died in between, and nobody was told that there is such a record.
+/// writer has died in between, or comes too late: nobody was told that there is such a record.
 pub(super) const HALF_MADE: Duration = Duration::from_secs(3);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
@@ -130,18 +131,22 @@ impl RecordApi {
             return Err(unreadable(&entry.key, &damage.why));
         }
         let name = self.name(&entry.key);
-        let begun = tokio::time::Instant::now();
+        let (begun, mut is_complete) = (tokio::time::Instant::now(), false);
         let parts = loop {
             // Taken before the read, which sees everything that was kept by then.
             let late = begun.elapsed() > HALF_MADE;
-            match self.parts(&name, &entry.places).await? {
-                Some(parts) => break parts,
-                // Everything is read again: parts are removed when the resource does not need them any more.
-                None => match self.find(&entry.key).await? {
-                    Some(now) if now.version == entry.version => {}
-                    Some(now) => return Box::pin(self.whole(&now)).await,
-                    None => return Ok(None),
-                },
+            let parts = self.parts(&name, &entry.places).await?;
+            if let Some(parts) = parts.as_ref().filter(|parts| !entry.may_be_gone_with(*parts)) {
+                break parts.clone();
+            }
+            // Everything is read again: parts are removed when the resource does not need them any more.
+            match (parts, self.find(&entry.key).await?) {
+                (_, None) => return Ok(None),
+                (_, Some(now)) if now.version != entry.version => {
+                    return Box::pin(self.whole(&now)).await;
+                }
+                (Some(parts), _) => break parts,
+                (None, _) => {}
             }
             if entry.from != StandsIn::First {
                 // The parts were in the Secret before the resource named them.
@@ -149,9 +154,18 @@ impl RecordApi {
                 return Err(unreadable(&entry.key, &why));
             }
             if late {
+                if is_complete {
+                    let why = format!("what Secret {name} holds of it cannot be read");
+                    return Err(unreadable(&entry.key, &why));
+                }
+                is_complete = !self.forestall(&entry.key, &entry.uid, &entry.places).await?;
+                if is_complete {
+                    // Its writer was only slow.
+                    continue;
+                }
                 tracing::warn!(record = %entry.key, "it was only half made, and is removed");
                 match self.let_go(entry).await {
-                    // Somebody else removes the resource, or its writer was only slow: it is read again.
+                    // Somebody else removes the resource: it is read again.
                     Err(StoreError::Conflict) => {}
                     gone => return gone.map(|()| None),
                 }
@@ -160,7 +174,7 @@ impl RecordApi {
         };
         let damaged = |error: serde_json::Error| unreadable(&entry.key, &error.to_string());
         let written: Written = serde_json::from_str(&entry.text).map_err(damaged)?;
-        let [order, rest] = parts.map(|part| (*part).clone());
+        let [order, rest] = parts.map(|part| (*part.content).clone());
         let record = split::join(Parts { public: written.record, order, rest });
         let record = record.map_err(|error| {
             let why = format!("what Secret {name} holds of it is no record: {}", valueless(&error));
@@ -227,6 +241,13 @@ pub(super) enum Listed {
 }
 
 impl Entry {
+    /// Whether the resource may have been removed as half made before the Secret with these parts was made, which its
+    /// writer did too late: the resource was read before. Times of objects are in whole seconds.
+    fn may_be_gone_with(&self, parts: &[Part]) -> bool {
+        let late = |part: &Part| part.made > self.made.saturating_add(1);
+        self.from == StandsIn::First && parts.iter().any(late)
+    }
+
     pub(super) fn is_tombstone(&self) -> bool {
         self.from == StandsIn::Tombstone
     }

@@ -20,7 +20,7 @@ use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 
 use super::RecordApi;
-use crate::calls::{CallError, call, find, only};
+use crate::calls::{CallError, call, created, find, is_of_a_namespace_that_goes, only};
 use crate::resources::{self, Kind};
 use crate::split::Places;
 
@@ -53,7 +53,8 @@ impl Coming<'_> {
     pub(super) fn kept(self) {
         for (place, part) in &self.parts {
             let text = serde_json::to_vec(&**part).unwrap_or_default();
-            self.secrets.remember(&self.secret, place.clone(), Arc::clone(part), &text);
+            let part = Part { content: Arc::clone(part), made: 0 };
+            self.secrets.remember(&self.secret, place.clone(), part, &text);
         }
     }
 }
@@ -77,10 +78,18 @@ struct Left {
     places: Places,
 }
 
+/// A part of a record, as a Secret has it.
+#[derive(Clone, Default)]
+pub(super) struct Part {
+    pub(super) content: Arc<Map<String, Value>>,
+    /// When that Secret was made, in seconds since 1970, by the API server's clock; 0 where this process made it.
+    pub(super) made: i64,
+}
+
 /// A cached part.
 #[derive(Clone)]
 struct Recent {
-    part: Arc<Map<String, Value>>,
+    part: Part,
     /// How many bytes the part takes in memory: a small map takes a hundred times its text.
     weight: usize,
 }
@@ -111,7 +120,7 @@ impl Secrets {
     }
 
     /// Caches a part; its text is needed for its weight.
-    fn remember(&self, secret: &str, place: String, part: Arc<Map<String, Value>>, text: &[u8]) {
+    fn remember(&self, secret: &str, place: String, part: Part, text: &[u8]) {
         let recent = Recent { part, weight: weigh(text) };
         self.recent.insert((secret.to_owned(), place), recent);
     }
@@ -203,8 +212,8 @@ impl RecordApi {
         &self,
         secret: &str,
         place: Option<&String>,
-    ) -> Result<Option<Arc<Map<String, Value>>>, CallError> {
-        let Some(place) = place else { return Ok(Some(Arc::default())) };
+    ) -> Result<Option<Part>, CallError> {
+        let Some(place) = place else { return Ok(Some(Part::default())) };
         let key = (secret.to_owned(), place.clone());
         let _ = self.secrets.coming.subscribe().wait_for(|coming| !coming.contains(&key)).await;
         if let Some(recent) = self.secrets.recent.get(&key) {
@@ -212,11 +221,12 @@ impl RecordApi {
         }
         let Some(found) = find(self.secrets().get(secret)).await? else { return Ok(None) };
         // A part that is too large for the cache is read each time.
-        let mut wanted = None;
+        let (mut wanted, made) = (None, created(&found.metadata));
         for (other, ByteString(bytes)) in found.data.unwrap_or_default() {
-            let Ok(part) = serde_json::from_slice(&bytes).map(Arc::new) else { continue };
+            let Ok(content) = serde_json::from_slice(&bytes).map(Arc::new) else { continue };
+            let part = Part { content, made };
             if other == *place {
-                wanted = Some(Arc::clone(&part));
+                wanted = Some(part.clone());
             }
             self.secrets.remember(secret, other, part, &bytes);
         }
@@ -228,10 +238,49 @@ impl RecordApi {
         &self,
         secret: &str,
         places: &Places,
-    ) -> Result<Option<[Arc<Map<String, Value>>; 2]>, CallError> {
+    ) -> Result<Option<[Part; 2]>, CallError> {
         let order = self.part(secret, places.order.as_ref()).await?;
         let rest = self.part(secret, places.rest.as_ref()).await?;
         Ok(order.zip(rest).map(|(order, rest)| [order, rest]))
+    }
+
+    /// Makes the Secret of a record whose resource was just made. With it the record is complete, and nobody takes it for
+    /// half made any more, if the resource is still there: where it is not, so is no Secret that was in the way.
+    ///
+    /// # Errors
+    /// [`CallError::Conflict`] if somebody [forestalled](Self::forestall) it.
+    pub(super) async fn complete(
+        &self,
+        key: &Key,
+        uid: &str,
+        fresh: &Fresh,
+    ) -> Result<(), CallError> {
+        match self.make_secret(key, uid, &encoded(fresh)).await? {
+            // A proxy in between has sent the call twice.
+            Some(found) if !has_all(&found, fresh.iter().map(|(place, _)| place)) => {
+                Err(CallError::Conflict)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes the name of the Secret of a record that is half made, for as long as its resource is there: its writer cannot
+    /// complete it then. Whether that is so; otherwise the record is complete by now. As a name is given once, not both
+    /// can be, however late the writer is.
+    ///
+    /// # Errors
+    /// If no Secret may be made, unless that is because its namespace is being deleted.
+    pub(super) async fn forestall(
+        &self,
+        key: &Key,
+        uid: &str,
+        places: &Places,
+    ) -> Result<bool, CallError> {
+        match self.make_secret(key, uid, &BTreeMap::new()).await {
+            Ok(found) => Ok(found.is_none_or(|found| !has_all(&found, places.keys()))),
+            Err(CallError::Forbidden(why)) if is_of_a_namespace_that_goes(&why) => Ok(true),
+            Err(error) => Err(error.of_a_secret()),
+        }
     }
 
     /// Adds parts to the Secret of a record, and removes those that are spent. `uid` is that of the resource, which owns
@@ -248,14 +297,9 @@ impl RecordApi {
         in_use: Option<[&Places; 2]>,
     ) -> Result<(), CallError> {
         let secret = &*self.name(key);
-        let mut data: BTreeMap<String, Value> = BTreeMap::new();
-        for (place, part) in fresh {
-            let text = serde_json::to_vec(&**part).unwrap_or_default();
-            let encoded = data_encoding::BASE64.encode(&text);
-            data.insert(place.clone(), Value::String(encoded));
-        }
+        let mut data = encoded(fresh);
         let Some(in_use) = in_use else {
-            return self.make_secret(key, uid, &data).await;
+            return self.add_first(key, uid, &data).await;
         };
         let mut spent = self.secrets.lock().remove(secret).unwrap_or_default();
         spent.retain(|place| in_use.iter().all(|used| !used.names(place)));
@@ -264,7 +308,7 @@ impl RecordApi {
             // The record had no confidential parts until now.
             Err(CallError::NotFound) => {
                 data.retain(|_, content| !content.is_null());
-                self.make_secret(key, uid, &data).await
+                self.add_first(key, uid, &data).await
             }
             Err(error) => {
                 self.secrets.spend(secret, spent);
@@ -295,12 +339,27 @@ impl RecordApi {
         call(self.secrets().patch(secret, &PatchParams::default(), &patch)).await.map(drop)
     }
 
-    async fn make_secret(
+    /// Adds the first parts of a record that had none.
+    async fn add_first(
         &self,
         key: &Key,
         uid: &str,
         data: &BTreeMap<String, Value>,
     ) -> Result<(), CallError> {
+        match self.make_secret(key, uid, data).await? {
+            // Another writer of the same record made it first.
+            Some(_) => self.add(&self.name(key), data).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Makes the Secret of a record, unless the resource with `uid` has one; returns that then.
+    async fn make_secret(
+        &self,
+        key: &Key,
+        uid: &str,
+        data: &BTreeMap<String, Value>,
+    ) -> Result<Option<Secret>, CallError> {
         let secret = &*self.name(key);
         let owner = owner(Kind::of(key), secret, uid);
         let made: Secret = serde_json::from_value(json!({
@@ -310,18 +369,16 @@ impl RecordApi {
         .map_err(|error| CallError::Unsent(error.to_string()))?;
         match call(self.secrets().create(&PostParams::default(), &made)).await {
             Err(CallError::Exists) => {}
-            other => return other.map(drop),
+            other => return other.map(|_| None),
         }
-        let found = find(self.secrets().get_metadata(secret)).await?.map(|found| found.metadata);
-        if let Some(found) = found {
-            let mut owners = found.owner_references.iter().flatten();
+        if let Some(found) = find(self.secrets().get(secret)).await? {
+            let mut owners = found.metadata.owner_references.iter().flatten();
             if owners.any(|of| of.uid == uid) {
-                // Another writer of the same record made it first.
-                return self.add(secret, data).await;
+                return Ok(Some(found));
             }
-            self.take_former(key, uid, found.uid).await?;
+            self.take_former(key, uid, found.metadata.uid).await?;
         }
-        call(self.secrets().create(&PostParams::default(), &made)).await.map(drop)
+        call(self.secrets().create(&PostParams::default(), &made)).await.map(|_| None)
     }
 
     /// Removes the Secret, by its uid, of a former resource of the same name: it is about to be collected. The resource
@@ -343,6 +400,20 @@ impl RecordApi {
             Err(error) => Err(error),
         }
     }
+}
+
+/// The parts as the data of a Secret.
+fn encoded(fresh: &Fresh) -> BTreeMap<String, Value> {
+    let encode = |part: &Map<String, Value>| {
+        let text = serde_json::to_vec(part).unwrap_or_default();
+        Value::String(data_encoding::BASE64.encode(&text))
+    };
+    fresh.iter().map(|(place, part)| (place.clone(), encode(part))).collect()
+}
+
+fn has_all<'p>(secret: &Secret, mut places: impl Iterator<Item = &'p String>) -> bool {
+    let data = secret.data.as_ref();
+    places.all(|place| data.is_some_and(|data| data.contains_key(place)))
 }
 
 fn owner(kind: Kind, name: &str, uid: &str) -> Value {
@@ -374,7 +445,7 @@ mod tests {
             secrets.expect("s", &fresh).kept();
             let recent = secrets.recent.get(&("s".to_owned(), "rest-a".to_owned()));
             assert_eq!(
-                recent.map(|it| it.part),
+                recent.map(|it| it.part.content),
                 is_kept.then(|| Arc::clone(&fresh[0].1)),
                 "{name}"
             );

@@ -361,9 +361,10 @@ async fn only_what_was_just_made_is_waited_for_where_its_secret_is_not_there() {
             if request.method() == http::Method::GET {
                 counted.fetch_add(1, Ordering::Relaxed);
             }
-            match request.uri().path().contains("/secrets/") {
-                true => missing("secret"),
-                false => (200, object.clone()),
+            match (request.method(), request.uri().path()) {
+                (&http::Method::POST, path) if path.ends_with("/secrets") => (201, secret(0)),
+                (_, path) if path.contains("/secrets/") => missing("secret"),
+                _ => (200, object.clone()),
             }
         });
         let begun = tokio::time::Instant::now();
@@ -376,5 +377,48 @@ async fn only_what_was_just_made_is_waited_for_where_its_secret_is_not_there() {
                 assert!(asked.load(Ordering::Relaxed) <= 4, "{name}: {asked:?}");
             }
         }
+    }
+}
+
+/// A Secret with a part of a record, made so many seconds after its resource.
+fn secret(after: i64) -> Value {
+    let made = format!("2026-11-21T18:00:{after:02}Z");
+    json!({
+        "apiVersion": "v1", "kind": "Secret",
+        "metadata": {"name": "i", "creationTimestamp": made},
+        "data": {"order-1": "e30="},
+    })
+}
+
+/// Between the reads of the two it may have been removed as half made, and its writer may have come too late.
+#[tokio::test(start_paused = true)]
+async fn a_record_is_there_if_its_resource_still_was_when_its_secret_was_made() {
+    let record = sample_binding("i", "b");
+    let places = Places { order: Some("order-1".to_owned()), rest: None };
+    let mut first = resource(&record, places);
+    first["metadata"]["annotations"] = json!({names::RECORD: first["status"]["record"]});
+    first["metadata"]["creationTimestamp"] = json!("2026-11-21T18:00:00Z");
+    first.as_object_mut().unwrap().remove("status");
+    for (name, after, goes, is_read, reads) in [
+        ("at once", 0, true, true, 1),
+        ("within two seconds", 1, true, true, 1),
+        ("late, and it is there", 2, false, true, 2),
+        ("late, and it is gone", 9, true, false, 2),
+    ] {
+        let (asked, object) = (Arc::new(AtomicUsize::new(0)), first.clone());
+        let counted = Arc::clone(&asked);
+        let store = answered(move |request| match request.uri().path() {
+            path if path.contains("/secrets/") => (200, secret(after)),
+            path if path.contains("/configmaps/") => missing("tombstone"),
+            // It gets its labels again.
+            _ if request.method() == http::Method::PATCH => (200, object.clone()),
+            _ => match counted.fetch_add(1, Ordering::Relaxed) {
+                1.. if goes => missing("resource"),
+                _ => (200, object.clone()),
+            },
+        });
+        let read = store.read(&record.key).await.unwrap();
+        assert_eq!(read.is_some(), is_read, "{name}");
+        assert_eq!(asked.load(Ordering::Relaxed), reads, "{name}");
     }
 }

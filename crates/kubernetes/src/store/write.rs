@@ -22,8 +22,9 @@ use crate::waking;
 const MAX_CONFIDENTIAL: usize = 512 * 1024;
 /// How many bytes the public part of a record may have: at first it is an annotation, of which an object holds 256 KiB.
 const MAX_PUBLIC: usize = 192 * 1024;
-/// A first write that took longer than this is confirmed by a second one, because others may take the record for half
-/// made. See [`HALF_MADE`](super::read::HALF_MADE), which is longer.
+
+/// A first write that took longer than this looks whether its resource is still there, by writing to it: a reader may
+/// have removed it as half made. See [`HALF_MADE`](super::read::HALF_MADE), which is longer.
 const SURE: Duration = Duration::from_secs(1);
 
 /// A record that is being written: its parts, and where they will be.
@@ -118,23 +119,24 @@ impl RecordApi {
             return Ok(outgoing.entry(record, StandsIn::First, &made.metadata));
         }
         let uid = made.metadata.uid.as_deref().unwrap_or_default();
-        let kept = self.keep(&record.key, uid, &outgoing.fresh, None).await;
-        if let Err(error) = kept {
+        if let Err(error) = self.complete(&record.key, uid, &outgoing.fresh).await {
             if error.had_no_effect() {
-                let made = outgoing.entry(record, StandsIn::First, &made.metadata);
-                self.take_back(&made).await;
+                self.take_back(&outgoing.entry(record, StandsIn::First, &made.metadata)).await;
             }
             return Err(error.of_a_secret().into());
         }
+        let (entry, from) = match waking::since(begun) < SURE {
+            true => (made, StandsIn::First),
+            // A reader may have removed the resource as half made, and the collector the Secret that was in the way.
+            false => {
+                let version = made.metadata.resource_version.as_deref();
+                let written = self.put_status(record, &outgoing, version).await;
+                let written = written.map_err(|error| overtaken(error).of_what_is_recorded())?;
+                (written, StandsIn::Resource)
+            }
+        };
         coming.kept();
-        if waking::since(begun) < SURE {
-            return Ok(outgoing.entry(record, StandsIn::First, &made.metadata));
-        }
-        // A reader may have taken the record for half made, and be about to remove it: the first write wins.
-        let version = made.metadata.resource_version.as_deref();
-        let written = self.put_status(record, &outgoing, version).await;
-        let written = written.map_err(|error| overtaken(error).of_what_is_recorded())?;
-        Ok(outgoing.entry(record, StandsIn::Resource, &written.metadata))
+        Ok(outgoing.entry(record, from, &entry.metadata))
     }
 
     /// Writes the status of a record's resource, if that still has this version.
@@ -271,7 +273,7 @@ impl RecordApi {
                 return Ok(None);
             }
             for place in known {
-                if self.part(&name, Some(place)).await?.is_some_and(|old| *old == content) {
+                if self.part(&name, Some(place)).await?.is_some_and(|old| *old.content == content) {
                     return Ok(Some(place.clone()));
                 }
             }

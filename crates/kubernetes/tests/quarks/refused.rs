@@ -74,7 +74,7 @@ fn waits_for(object: &Value, words: &str) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn while_no_run_is_let_in_the_status_is_that_of_the_last_and_says_why() {
-    let (mut town, calls, refused) = triggered("qjob-record-refused", true).await;
+    let (town, calls, refused) = triggered("qjob-record-refused", true).await;
     let told = town
         .until("a", "told to wait", |it| {
             waits_for(it, "denied the request: not now") && it["status"]["completed"] == true
@@ -102,7 +102,7 @@ async fn while_no_run_is_let_in_the_status_is_that_of_the_last_and_says_why() {
 /// A webhook may be left out of dry runs, and etcd has limits of its own.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_dry_run_lets_in_and_is_refused_all_the_same_is_not_tried_without_a_pause() {
-    let (mut town, calls, refused) = triggered("qjob-record-misled", false).await;
+    let (town, calls, refused) = triggered("qjob-record-misled", false).await;
     let tries = || refused.lock().unwrap().as_ref().map_or(0, Vec::len);
     wait::until("it is not tried again", PATIENCE, async || match tries() {
         0 | 1 => Err(tries()),

@@ -3,8 +3,6 @@
 //! What each agent brings and each file becomes has a limit of its own, but a template may have a hundred containers.
 //! All output of a run is in memory until it is written, and only few runs may read theirs at once.
 
-use super::objects::{Kept, Wanted};
-
 /// How many bytes the output of a run may take: what its agents bring, and once more what becomes of it.
 pub(crate) const MAX_RUN_BYTES: usize = 16 << 20;
 /// How many Secrets and ConfigMaps a run may write.
@@ -45,19 +43,5 @@ impl Taken {
     pub(crate) fn objects(&mut self, objects: usize) -> Result<(), Beyond> {
         self.objects = self.objects.saturating_add(objects);
         if self.objects > MAX_RUN_OBJECTS { Err(Beyond::Objects) } else { Ok(()) }
-    }
-
-    /// Counts the bytes of an object: its data, labels and annotations, which each object has that a file becomes.
-    pub(crate) fn one(&mut self, wanted: &Wanted) -> Result<(), Beyond> {
-        let data: usize = wanted.data.iter().map(|(key, value)| key.len() + value.len()).sum();
-        let marks = wanted.labels.iter().chain(&wanted.annotations);
-        let marks: usize = marks.map(|(name, value)| name.len() + value.len()).sum();
-        self.bytes(data + marks)
-    }
-}
-
-impl From<Beyond> for Kept {
-    fn from(beyond: Beyond) -> Self {
-        Self { faults: vec![("OutputTooLarge", beyond.to_string())], ..Self::default() }
     }
 }

@@ -36,6 +36,15 @@ pub(crate) struct Wanted {
     pub(crate) owned: bool,
 }
 
+impl Wanted {
+    /// How many bytes the object takes: its data, labels and annotations, which each object has that a file becomes.
+    pub(crate) fn bytes(&self) -> usize {
+        let data: usize = self.data.iter().map(|(key, value)| key.len() + value.len()).sum();
+        let marks = self.labels.iter().chain(&self.annotations);
+        data + marks.map(|(name, value)| name.len() + value.len()).sum::<usize>()
+    }
+}
+
 /// What a spec says of all its outputs.
 struct General {
     labels: BTreeMap<String, String>,
@@ -76,6 +85,12 @@ pub(crate) struct Kept {
     pub(crate) faults: Vec<(&'static str, String)>,
     /// What somebody should know, though nothing is lost by it.
     pub(crate) notes: Vec<String>,
+}
+
+impl From<Beyond> for Kept {
+    fn from(beyond: Beyond) -> Self {
+        Self { faults: vec![("OutputTooLarge", beyond.to_string())], ..Self::default() }
+    }
 }
 
 /// Makes the objects from a spec and from what its containers left. What is good is kept even if something else is not;
@@ -128,7 +143,7 @@ fn within(
                             versions: general.versions,
                             owned: general.owned,
                         };
-                        taken.one(&wanted)?;
+                        taken.bytes(wanted.bytes())?;
                         kept.wanted.push(wanted);
                     }
                 }

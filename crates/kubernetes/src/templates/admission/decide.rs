@@ -1,41 +1,10 @@
 //! The decision about an AdmissionReview, as far as it needs no call of the API server.
 
-use jiff::Timestamp;
-use ring::hmac;
-
 use super::answer::Answer;
+use super::judged::{AdmissionContext, Judged};
 use super::review::{NotRead, Review};
-use super::{Changes, instance, validate};
-use crate::access::Identity;
+use super::{instance, validate};
 use crate::templates::names::{GROUP, Kind};
-
-/// The context in which requests are decided.
-pub(super) struct AdmissionContext<'a> {
-    /// The sealing key.
-    pub(super) seal: &'a hmac::Key,
-    /// The API server's time.
-    pub(super) now: Timestamp,
-    /// The end of a generated name, if one is needed.
-    pub(super) suffix: &'a str,
-    /// Who may change the spec of an instance.
-    pub(super) changes: Changes,
-}
-
-/// The right to name another requester of an instance.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Assign {
-    pub(super) namespace: String,
-    pub(super) name: String,
-}
-
-/// The result of a decision.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) enum Judged {
-    /// The answer is certain.
-    Answered(Answer),
-    /// The answer depends on whether a user has a right.
-    Depends { who: Identity, on: Assign, allowed: Answer, refused: Answer },
-}
 
 /// Decides about an AdmissionReview. Requests for other kinds are admitted as they are: they would be hindered if the
 /// webhook's rules covered too much.

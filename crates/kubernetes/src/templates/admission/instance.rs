@@ -6,8 +6,8 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::answer::{Answer, Wrong};
-use super::decide::{AdmissionContext, Assign, Judged};
 use super::identity::{differences, is_had, is_left_open};
+use super::judged::{AdmissionContext, Assign, Judged};
 use super::review::Review;
 use super::{Changes, validate};
 use crate::templates::names::{Kind, VERIFIED};

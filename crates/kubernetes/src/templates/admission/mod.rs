@@ -18,6 +18,7 @@ mod answer;
 mod decide;
 mod identity;
 mod instance;
+mod judged;
 mod review;
 #[cfg(test)]
 mod tests;
@@ -33,7 +34,8 @@ use serde_json::Value;
 use tokio::sync::Semaphore;
 
 use self::answer::{Answer, UNANSWERED};
-use self::decide::{AdmissionContext, Assign, Judged, judge};
+use self::decide::judge;
+use self::judged::{AdmissionContext, Assign, Judged};
 pub use self::review::Malformed;
 use self::review::{Review, uid_of};
 use super::names::{GROUP, Kind, VERSION};

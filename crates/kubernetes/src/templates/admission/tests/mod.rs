@@ -8,7 +8,8 @@ use ring::hmac;
 use serde_json::{Value, json};
 
 use super::Changes;
-use super::decide::{AdmissionContext, Judged, judge};
+use super::decide::judge;
+use super::judged::{AdmissionContext, Judged};
 use super::review::Review;
 use crate::templates::names::{GROUP, Kind, VERIFIED};
 use crate::templates::resource::Instance;
