@@ -416,14 +416,19 @@ async fn hand(world: Arc<World>, mut random: Random) {
     let pods: Api<Pod> = Api::namespaced(world.client.clone(), &world.namespace);
     loop {
         sleep(Duration::from_millis(300 + random.below(1200))).await;
-        let all = pods.list(&ListParams::default()).await.unwrap().items;
-        let live = |pod: &&Pod| pod.metadata.deletion_timestamp.is_none();
-        let all: Vec<&Pod> = all.iter().filter(live).collect();
-        let index = usize::try_from(random.below(all.len().max(1) as u64)).unwrap();
-        let Some(pod) = all.get(index) else { continue };
-        let run = pod.metadata.labels.as_ref().and_then(|labels| labels.get("manciple.dev/run"));
-        world.take(run);
-        let _ = pods.delete(pod.metadata.name.as_deref().unwrap(), &DeleteParams::default()).await;
+        // Most live for a few tenths of a second.
+        let live = loop {
+            let mut all = pods.list(&ListParams::default()).await.unwrap().items;
+            all.retain(|pod| pod.metadata.deletion_timestamp.is_none());
+            if !all.is_empty() {
+                break all;
+            }
+            sleep(Duration::from_millis(50)).await;
+        };
+        let index = usize::try_from(random.below(live.len() as u64)).unwrap();
+        let pod = &live[index].metadata;
+        world.take(pod.labels.as_ref().and_then(|labels| labels.get("manciple.dev/run")));
+        let _ = pods.delete(pod.name.as_deref().unwrap(), &DeleteParams::default()).await;
     }
 }
 
