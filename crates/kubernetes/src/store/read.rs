@@ -131,46 +131,10 @@ impl RecordApi {
             return Err(unreadable(&entry.key, &damage.why));
         }
         let name = self.name(&entry.key);
-        let (begun, mut is_complete) = (tokio::time::Instant::now(), false);
-        let parts = loop {
-            // Taken before the read, which sees everything that was kept by then.
-            let late = begun.elapsed() > HALF_MADE;
-            let parts = self.parts(&name, &entry.places).await?;
-            if let Some(parts) = parts.as_ref().filter(|parts| !entry.may_be_gone_with(*parts)) {
-                break parts.clone();
-            }
-            // Everything is read again: parts are removed when the resource does not need them any more.
-            match (parts, self.find(&entry.key).await?) {
-                (_, None) => return Ok(None),
-                (_, Some(now)) if now.version != entry.version => {
-                    return Box::pin(self.whole(&now)).await;
-                }
-                (Some(parts), _) => break parts,
-                (None, _) => {}
-            }
-            if entry.from != StandsIn::First {
-                // The parts were in the Secret before the resource named them.
-                let why = format!("Secret {name} lacks what the resource says is in it");
-                return Err(unreadable(&entry.key, &why));
-            }
-            if late {
-                if is_complete {
-                    let why = format!("what Secret {name} holds of it cannot be read");
-                    return Err(unreadable(&entry.key, &why));
-                }
-                is_complete = !self.forestall(&entry.key, &entry.uid, &entry.places).await?;
-                if is_complete {
-                    // Its writer was only slow.
-                    continue;
-                }
-                tracing::warn!(record = %entry.key, "it was only half made, and is removed");
-                match self.let_go(entry).await {
-                    // Somebody else removes the resource: it is read again.
-                    Err(StoreError::Conflict) => {}
-                    gone => return gone.map(|()| None),
-                }
-            }
-            tokio::time::sleep(LOOK_AGAIN).await;
+        let parts = match self.until_complete(entry).await? {
+            Found::Gone => return Ok(None),
+            Found::Newer(now) => return Box::pin(self.whole(&now)).await,
+            Found::Complete(parts) => parts,
         };
         let damaged = |error: serde_json::Error| unreadable(&entry.key, &error.to_string());
         let written: Written = serde_json::from_str(&entry.text).map_err(damaged)?;
@@ -182,6 +146,49 @@ impl RecordApi {
         })?;
         let version = Version(entry.version.to_string());
         Ok(Some(Stored { record: Arc::new(record), version }))
+    }
+
+    /// Waits for the confidential parts of a record that was just made, and removes it if they do not come.
+    async fn until_complete(&self, entry: &Entry) -> Result<Found, StoreError> {
+        let name = self.name(&entry.key);
+        let fault = |why: String| Err(unreadable(&entry.key, &why));
+        let (begun, mut is_complete) = (tokio::time::Instant::now(), false);
+        loop {
+            // Taken before the read, which sees everything that was kept by then.
+            let late = begun.elapsed() > HALF_MADE;
+            let parts = self.parts(&name, &entry.places).await?;
+            if let Some(parts) = parts.as_ref().filter(|parts| !entry.may_be_gone_with(*parts)) {
+                return Ok(Found::Complete(parts.clone()));
+            }
+            // Everything is read again: parts are removed when the resource does not need them any more.
+            match (parts, self.find(&entry.key).await?) {
+                (_, None) => return Ok(Found::Gone),
+                (_, Some(now)) if now.version != entry.version => return Ok(Found::Newer(now)),
+                (Some(parts), _) => return Ok(Found::Complete(parts)),
+                (None, _) => {}
+            }
+            if entry.from != StandsIn::First {
+                // The parts were in the Secret before the resource named them.
+                return fault(format!("Secret {name} lacks what the resource says is in it"));
+            }
+            if late {
+                if is_complete {
+                    return fault(format!("what Secret {name} holds of it cannot be read"));
+                }
+                is_complete = !self.forestall(&entry.key, &entry.uid, &entry.places).await?;
+                if is_complete {
+                    // Its writer was only slow.
+                    continue;
+                }
+                tracing::warn!(record = %entry.key, "it was only half made, and is removed");
+                match self.let_go(entry).await {
+                    // Somebody else removes the resource: it is read again.
+                    Err(StoreError::Conflict) => {}
+                    gone => return gone.map(|()| Found::Gone),
+                }
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
     }
 
     /// The records of an instance, as the API server has them: all of them if `is_ordered`, otherwise up to as many as
@@ -230,6 +237,15 @@ impl RecordApi {
         let entry = self.entry(&object).transpose();
         entry.map_err(|error| nameless(kind, &object.metadata, &error.to_string()))
     }
+}
+
+/// The confidential parts of a record, or why there are none.
+enum Found {
+    Complete([Part; 2]),
+    /// The record was written anew meanwhile.
+    Newer(Arc<Entry>),
+    /// It went, or was never completely made.
+    Gone,
 }
 
 /// The listed records of an instance.
