@@ -36,6 +36,9 @@ use crate::text::Text;
 
 /// How often awaited objects are read, beside the watch.
 const LOOK: Duration = Duration::from_secs(20);
+/// How often, and how long after each other, it is tried to write what is waited for.
+const TELLS: u32 = 3;
+const TELL_AGAIN: Duration = Duration::from_millis(500);
 /// After how many seconds a watch ends by itself, as other clients' do: a dead connection is noticed then.
 const WATCH_SECONDS: u32 = 290;
 
@@ -122,8 +125,27 @@ impl Controller {
         sight.flatten()
     }
 
-    /// Writes to the status which objects are awaited, and what each waits for, if there is room for that.
+    /// Writes to the status which objects are awaited, and what each waits for, if there is room for that. It is tried
+    /// [`TELLS`] times: what is not written now nobody is told until the objects are read again.
     pub(super) async fn say_waiting(
+        &self,
+        instance: &Instance,
+        made: Vec<Made>,
+    ) -> Result<bool, Trouble> {
+        let mut said = self.say_waiting_once(instance, made.clone()).await;
+        for _ in 1..TELLS {
+            match &said {
+                // Somebody else wrote the instance: what is waited for is the same where the spec is.
+                Err(Trouble::Old) if matches!(self.refresh(&instance.key).await, Ok(true)) => {}
+                Err(Trouble::Passing(_)) => tokio::time::sleep(TELL_AGAIN).await,
+                _ => return said,
+            }
+            said = self.say_waiting_once(instance, made.clone()).await;
+        }
+        said
+    }
+
+    async fn say_waiting_once(
         &self,
         instance: &Instance,
         mut made: Vec<Made>,
