@@ -150,12 +150,12 @@ impl Controller {
         instance: &Instance,
         mut made: Vec<Made>,
     ) -> Result<bool, Trouble> {
-        let stand = Stand::Waiting(status::WAITING.to_owned());
-        match self.say(instance, &stand, Some(made.clone())).await {
+        let said = |made: &[Made]| Stand::Waiting(status::waiting(made));
+        match self.say(instance, &said(&made), Some(made.clone())).await {
             // That there is no room is no fault of the objects.
             Err(Trouble::Final(_)) => {
                 made.iter_mut().for_each(|it| it.message.clear());
-                self.say(instance, &stand, Some(made)).await
+                self.say(instance, &said(&made), Some(made)).await
             }
             said => said,
         }

@@ -139,3 +139,32 @@ async fn objects_are_made_watched_and_removed_as_the_requester() {
     assert!(names.iter().all(|name| name.as_deref() == Some("editor")), "{names:?}");
     town.remove().await;
 }
+
+/// Whoever ordered it sees no pods, perhaps: the instance says which image it is.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_image_that_cannot_be_pulled_is_named_by_the_instance() {
+    let town = Town::new("template-image").await;
+    let image = "registry.invalid/nothing:1";
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "web", "annotations": {
+            "template.alpha.openshift.io/wait-for-ready": "true",
+        }},
+        "spec": {
+            "containers": [{"name": "web", "image": image}], "terminationGracePeriodSeconds": 0,
+        },
+    });
+    town.order("i", "editor", template(json!([pod]), json!([]))).await;
+    let says = |object: &Value| {
+        let ready = condition(object, "Ready");
+        let words = ready["message"].as_str().unwrap_or_default();
+        let named = format!("Pod web: the pod is Pending; container web: image {image}: ");
+        let reasons = ["ErrImagePull", "ImagePullBackOff"];
+        ready["reason"] == "Waiting"
+            && reasons.iter().any(|reason| words.contains(&format!("{named}{reason}")))
+    };
+    town.until("i", "said to wait for its image", says).await;
+    town.delete("i").await;
+    town.gone("i").await;
+    town.remove().await;
+}

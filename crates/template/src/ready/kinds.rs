@@ -95,14 +95,18 @@ fn pod(object: &Value) -> Readiness {
     }
 }
 
-/// What keeps a container of a pod from running, such as `CrashLoopBackOff`.
+/// What keeps a container of a pod from running, such as `CrashLoopBackOff`; with the image, where that cannot be had.
 fn held_up(object: &Value) -> Option<String> {
     let of = |list: &str| object["status"][list].as_array().into_iter().flatten();
     of("initContainerStatuses").chain(of("containerStatuses")).find_map(|container| {
         let reason = container["state"]["waiting"]["reason"].as_str()?;
         let usual = ["ContainerCreating", "PodInitializing"].contains(&reason);
-        let name = container["name"].as_str().unwrap_or_default();
-        (!usual).then(|| format!("container {name}: {reason}"))
+        let text = |of: &str| container[of].as_str().unwrap_or_default();
+        let (name, image) = (text("name"), text("image"));
+        (!usual).then(|| match reason.contains("Image") && !image.is_empty() {
+            true => format!("container {name}: image {image}: {reason}"),
+            false => format!("container {name}: {reason}"),
+        })
     })
 }
 

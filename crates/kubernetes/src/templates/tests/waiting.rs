@@ -73,6 +73,24 @@ async fn what_is_waited_for_is_told_though_writing_it_fails_twice() {
     }
 }
 
+#[tokio::test]
+async fn the_condition_says_what_each_object_waits_for() {
+    let server = server();
+    let controller = controller(&server);
+    controller.table().learn(seen("1", &json!({})));
+    let instance = controller.known(&of()).unwrap();
+    let made = vec![
+        made("a", State::Waiting, "the pod is Pending; container c: image i:1: ErrImagePull"),
+        made("b", State::Waiting, ""),
+        made("c", State::Ready, ""),
+    ];
+    controller.say_waiting(&instance, made).await.unwrap();
+    let said = server.lock().unwrap().instance["status"]["conditions"][0]["message"].clone();
+    let words = "Waiting for instantiated objects to report ready\n\
+                 Pod a: the pod is Pending; container c: image i:1: ErrImagePull";
+    assert_eq!(said, words);
+}
+
 #[test]
 fn an_instance_is_ready_when_all_is_that_is_waited_for_and_fails_with_the_first() {
     let ready = || Some(Readiness::Ready);
