@@ -21,6 +21,7 @@ use super::make::AT_ONCE;
 use super::names::OWNER;
 use super::objects::{Answered, asked, object_now, requests};
 use super::ours::Ours;
+use super::pods;
 use super::record::Record;
 use super::record_store::removed;
 use super::requester::Requester;
@@ -254,7 +255,7 @@ impl Controller {
         let waiting = made.iter().filter(|made| made.state == State::Waiting);
         let looks = waiting.map(|made| async move {
             let readiness = match get_made(&self.kinds, client, ours, made).await? {
-                Sought::There(found) => readiness_of(&found.read().await?.0),
+                Sought::There(found) => look_into(client, made, &found).await?,
                 Sought::Gone => Readiness::Failed("it was removed".to_owned()),
                 Sought::Foreign => Readiness::Failed("it is not of this instance".to_owned()),
             };
@@ -339,6 +340,20 @@ pub(super) fn readiness_of(found: &Object) -> Readiness {
         Some(why @ Unread::TooHeavy) => Readiness::Waiting(format!("it {why}")),
         Some(Unread::TooDeep) | None => readiness(&found.object),
     }
+}
+
+/// How an object is that was found. One that waits for its pods does not say what those wait for: they do.
+async fn look_into(client: &Client, made: &Made, found: &Answered) -> Result<Readiness, CallError> {
+    // Others may have the room while pods are asked for.
+    let (readiness, selector) = {
+        let (object, _room) = found.read().await?;
+        (readiness_of(&object), pods::selector(&object.object))
+    };
+    let (Readiness::Waiting(why), Some(selector)) = (&readiness, selector) else {
+        return Ok(readiness);
+    };
+    let hindered = pods::hindered(client, &made.namespace, &selector).await;
+    Ok(hindered.map_or(readiness.clone(), |pod| Readiness::Waiting(format!("{why}; {pod}"))))
 }
 
 /// Watches the objects with a label, for ever.

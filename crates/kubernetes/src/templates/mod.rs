@@ -14,7 +14,7 @@
 //! | what exists | `watch`, `seen`, `resource`, `table` |
 //! | what is to be done | `step`, by `engine::instantiation`; `status`, `tell` |
 //! | what is to be made | `values`, `objects`, `prepare`, `plan`, `kinds`, `requester`, `review`, `verified` |
-//! | making it | `make`, `change`, `applied`, `await_ready`, `binding`, `exposed` |
+//! | making it | `make`, `change`, `applied`, `await_ready`, `pods`, `binding`, `exposed` |
 //! | the record | `record`, `record_store`, `packed` |
 //! | removing it | `ours`, `remove`, `leave`, `orphaned_records` |
 //! | checking it for drift | `drift`, `differences` |
@@ -43,6 +43,7 @@ mod orphaned_records;
 mod ours;
 mod packed;
 mod plan;
+mod pods;
 mod prepare;
 pub mod preview;
 pub mod record;

@@ -87,12 +87,17 @@ fn pod(object: &Value) -> Readiness {
         "Running" if true_condition(object, "Ready").is_some() => Readiness::Ready,
         phase => {
             let phase = if phase.is_empty() { "Pending" } else { phase };
-            waiting(match held_up(object).or_else(|| unscheduled(object)) {
+            waiting(match hindrance(object) {
                 Some(why) => format!("the pod is {phase}; {why}"),
                 None => format!("the pod is {phase}, not ready"),
             })
         }
     }
+}
+
+/// What keeps a pod from running.
+pub(super) fn hindrance(pod: &Value) -> Option<String> {
+    held_up(pod).or_else(|| unscheduled(pod))
 }
 
 /// What keeps a container of a pod from running, such as `CrashLoopBackOff`; with the image, where that cannot be had.
