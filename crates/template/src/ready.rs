@@ -61,6 +61,12 @@ pub fn readiness(object: &Value) -> Readiness {
     }
 }
 
+/// What keeps a pod from running, as far as its status says so: a container that cannot be started, or that there is no node
+/// for it.
+pub fn hindrance(pod: &Value) -> Option<String> {
+    kinds::hindrance(pod).map(|why| cut(&why))
+}
+
 /// How long an object, or a whole instance, is waited for, by its `metadata.annotations`; `None` if they do not say.
 ///
 /// # Errors

@@ -21,6 +21,7 @@ use super::make::AT_ONCE;
 use super::names::OWNER;
 use super::objects::{Answered, asked, object_now, requests};
 use super::ours::Ours;
+use super::pods;
 use super::record::Record;
 use super::record_store::removed;
 use super::requester::Requester;
@@ -36,6 +37,9 @@ use crate::text::Text;
 
 /// How often awaited objects are read, beside the watch.
 const LOOK: Duration = Duration::from_secs(20);
+/// How often, and how long after each other, it is tried to write what is waited for.
+const TELLS: u32 = 3;
+const TELL_AGAIN: Duration = Duration::from_millis(500);
 /// After how many seconds a watch ends by itself, as other clients' do: a dead connection is noticed then.
 const WATCH_SECONDS: u32 = 290;
 
@@ -122,18 +126,37 @@ impl Controller {
         sight.flatten()
     }
 
-    /// Writes to the status which objects are awaited, and what each waits for, if there is room for that.
+    /// Writes to the status which objects are awaited, and what each waits for, if there is room for that. It is tried
+    /// [`TELLS`] times: what is not written now nobody is told until the objects are read again.
     pub(super) async fn say_waiting(
+        &self,
+        instance: &Instance,
+        made: Vec<Made>,
+    ) -> Result<bool, Trouble> {
+        let mut said = self.say_waiting_once(instance, made.clone()).await;
+        for _ in 1..TELLS {
+            match &said {
+                // Somebody else wrote the instance: what is waited for is the same where the spec is.
+                Err(Trouble::Old) if matches!(self.refresh(&instance.key).await, Ok(true)) => {}
+                Err(Trouble::Passing(_)) => tokio::time::sleep(TELL_AGAIN).await,
+                _ => return said,
+            }
+            said = self.say_waiting_once(instance, made.clone()).await;
+        }
+        said
+    }
+
+    async fn say_waiting_once(
         &self,
         instance: &Instance,
         mut made: Vec<Made>,
     ) -> Result<bool, Trouble> {
-        let stand = Stand::Waiting(status::WAITING.to_owned());
-        match self.say(instance, &stand, Some(made.clone())).await {
+        let said = |made: &[Made]| Stand::Waiting(status::waiting(made));
+        match self.say(instance, &said(&made), Some(made.clone())).await {
             // That there is no room is no fault of the objects.
             Err(Trouble::Final(_)) => {
                 made.iter_mut().for_each(|it| it.message.clear());
-                self.say(instance, &stand, Some(made)).await
+                self.say(instance, &said(&made), Some(made)).await
             }
             said => said,
         }
@@ -232,7 +255,7 @@ impl Controller {
         let waiting = made.iter().filter(|made| made.state == State::Waiting);
         let looks = waiting.map(|made| async move {
             let readiness = match get_made(&self.kinds, client, ours, made).await? {
-                Sought::There(found) => readiness_of(&found.read().await?.0),
+                Sought::There(found) => look_into(client, made, &found).await?,
                 Sought::Gone => Readiness::Failed("it was removed".to_owned()),
                 Sought::Foreign => Readiness::Failed("it is not of this instance".to_owned()),
             };
@@ -317,6 +340,20 @@ pub(super) fn readiness_of(found: &Object) -> Readiness {
         Some(why @ Unread::TooHeavy) => Readiness::Waiting(format!("it {why}")),
         Some(Unread::TooDeep) | None => readiness(&found.object),
     }
+}
+
+/// How an object is that was found. One that waits for its pods does not say what those wait for: they do.
+async fn look_into(client: &Client, made: &Made, found: &Answered) -> Result<Readiness, CallError> {
+    // Others may have the room while pods are asked for.
+    let (readiness, selector) = {
+        let (object, _room) = found.read().await?;
+        (readiness_of(&object), pods::selector(&object.object))
+    };
+    let (Readiness::Waiting(why), Some(selector)) = (&readiness, selector) else {
+        return Ok(readiness);
+    };
+    let hindered = pods::hindered(client, &made.namespace, &selector).await;
+    Ok(hindered.map_or(readiness.clone(), |pod| Readiness::Waiting(format!("{why}; {pod}"))))
 }
 
 /// Watches the objects with a label, for ever.

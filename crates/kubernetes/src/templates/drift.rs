@@ -250,7 +250,7 @@ impl Controller {
         };
         // Another controller may lead by now, and may have removed the instance.
         if !self.leads() || said == Err(Trouble::Old) {
-            self.leave(instance, just_made).await;
+            self.leave(instance, just_made, &prepared.plan).await;
         }
         said.map(|()| looked)
     }

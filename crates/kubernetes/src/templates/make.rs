@@ -131,6 +131,7 @@ impl Controller {
         ranks.sort_unstable();
         ranks.dedup();
         let (mut troubles, mut just_made) = (Vec::new(), Vec::new());
+        let since = *self.led_since();
         for rank in ranks {
             let is_made = |index: &usize| {
                 let known = self.with(&instance.key, |work| work.made.contains_key(index));
@@ -156,9 +157,9 @@ impl Controller {
                     Err(trouble) => troubles.push((index, trouble)),
                 }
             }
-            // Another controller may lead by now, and may have removed the instance.
-            if !self.leads() || self.with(&instance.key, |_| ()).is_none() {
-                self.leave(instance, just_made).await;
+            // Another controller may lead by now, or have led in between, and may have removed the instance.
+            if !self.still_leads(since) || self.with(&instance.key, |_| ()).is_none() {
+                self.leave(instance, just_made, plan).await;
                 return Ok(Came::Idle);
             }
         }

@@ -14,9 +14,9 @@
 //! | what exists | `watch`, `seen`, `resource`, `table` |
 //! | what is to be done | `step`, by `engine::instantiation`; `status`, `tell` |
 //! | what is to be made | `values`, `objects`, `prepare`, `plan`, `kinds`, `requester`, `review`, `verified` |
-//! | making it | `make`, `change`, `applied`, `await_ready`, `binding`, `exposed` |
+//! | making it | `make`, `change`, `applied`, `await_ready`, `pods`, `binding`, `exposed` |
 //! | the record | `record`, `record_store`, `packed` |
-//! | removing it | `ours`, `remove`, `orphaned_records` |
+//! | removing it | `ours`, `remove`, `leave`, `orphaned_records` |
 //! | checking it for drift | `drift`, `differences` |
 //!
 //! Beside them: `broker` orders instances for platforms, `admission` is the webhook, `preview` shows what would change.
@@ -35,6 +35,7 @@ mod differences;
 mod drift;
 mod exposed;
 mod kinds;
+mod leave;
 mod make;
 pub mod names;
 mod objects;
@@ -42,6 +43,7 @@ mod orphaned_records;
 mod ours;
 mod packed;
 mod plan;
+mod pods;
 mod prepare;
 pub mod preview;
 pub mod record;
@@ -71,13 +73,14 @@ use kube::Client;
 use kube::api::Api;
 use ring::hmac;
 use template::translate::Translation;
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 pub use self::definition::definition;
 pub use self::drift::Drift;
 use self::kinds::Kinds;
 use self::names::Kind;
+use self::orphaned_records::Strays;
 use self::resource::Key;
 use self::seen::SeenInstance;
 use self::table::{Scope, Table};
@@ -226,8 +229,8 @@ pub struct Controller {
     large: Arc<Semaphore>,
     /// One permit for each KiB of heavy specs.
     heavy: Semaphore,
-    /// Notified when an instance was gone while its objects were made.
-    stray: Notify,
+    /// What may be left of instances that went while their objects were made.
+    strays: Strays,
     /// Since when this controller leads, if it does.
     led_since: Mutex<Option<Instant>>,
 }
@@ -257,7 +260,7 @@ impl Controller {
             watches: Arc::new(Semaphore::new(WATCHES)),
             large: Arc::new(Semaphore::new(LARGE_AT_ONCE)),
             heavy: Semaphore::new(HEAVY_AT_ONCE),
-            stray: Notify::new(),
+            strays: Strays::default(),
             led_since: Mutex::default(),
         }))
     }
@@ -274,18 +277,23 @@ impl Controller {
         held.mark_changed();
         let woken = Arc::clone(&self);
         let turns = async move {
-            let mut looks = JoinSet::new();
+            let (mut looks, mut has_led) = (JoinSet::new(), false);
             while held.changed().await.is_ok() {
                 let leads = *held.borrow_and_update();
                 *woken.led_since() = leads.then(Instant::now);
                 looks.shutdown().await;
-                if leads {
-                    let keys = woken.table().all();
-                    woken.queue.push(keys);
-                    let clear = Arc::clone(&woken).clear_strays();
+                match leads {
+                    true => {
+                        let keys = woken.table().all();
+                        woken.queue.push(keys);
+                    }
+                    false => woken.table().give_up(),
+                }
+                has_led |= leads;
+                // Whoever has led may have made something that the next leader does not know of.
+                if has_led {
+                    let clear = Arc::clone(&woken).clear_strays(leads);
                     looks.spawn(vital::task("the look for strays", clear));
-                } else {
-                    woken.table().give_up();
                 }
             }
         };
@@ -313,6 +321,11 @@ impl Controller {
 
     fn leads(&self) -> bool {
         self.led_since().is_some()
+    }
+
+    /// Whether this controller has led without a break since `since`, which is of [`Controller::led_since`].
+    fn still_leads(&self, since: Option<Instant>) -> bool {
+        since.is_some() && *self.led_since() == since
     }
 
     fn led_since(&self) -> MutexGuard<'_, Option<Instant>> {

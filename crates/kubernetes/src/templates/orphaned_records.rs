@@ -4,24 +4,30 @@
 //! gone, though it had the finalizer. The controller that was making its objects notices, and removes them; if it dies
 //! before, only the record knows of them. So the leader looks for such records: once the longest call is over after it
 //! began to lead, likewise after each time that it met such an instance itself, and every hour.
+//!
+//! A leader that stands still, or loses its Lease, may make objects, or a record, when the next one has removed the
+//! instance and its record: then nobody else knows of them. So whoever has led looks once more, likewise when the
+//! longest call is over, and for what it was making itself.
 
-use std::collections::HashSet;
-use std::sync::Arc;
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
 use kube::api::{Api, ListParams};
+use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 use super::Controller;
 use super::names::{HOLDS_RECORD, Kind};
+use super::plan::Planned;
 use super::prepare::planned_of;
-use super::record::{self, StoredRecord};
+use super::record::{self, Former, StoredRecord};
 use super::remove::Left;
 use super::requester::Requester;
-use super::resource::Key;
+use super::resource::{Instance, Key};
 use super::status::Made;
 use super::table::Scope;
 use super::trouble::Trouble;
@@ -36,35 +42,74 @@ const AGAIN: Duration = Duration::from_secs(15);
 /// How many Secrets are listed at a time.
 const PAGE: u32 = 500;
 
+/// What may be left of instances that went while this process made their objects.
+#[derive(Default)]
+pub(super) struct Strays {
+    /// Notified when there may be something to look for.
+    pub(super) news: Notify,
+    late: Mutex<HashMap<Key, Late>>,
+}
+
+/// The objects without an owner that calls of this process may make though their instance goes.
+#[derive(Clone)]
+struct Late {
+    requester: Requester,
+    places: Vec<Former>,
+    /// Until when they may come.
+    until: Instant,
+}
+
+impl Strays {
+    fn late(&self) -> std::sync::MutexGuard<'_, HashMap<Key, Late>> {
+        self.late.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl Controller {
-    /// Looks for orphaned records as long as this controller leads. To be spawned when it begins to; ends when it is
-    /// dropped.
-    pub(super) async fn clear_strays(self: Arc<Self>) {
+    /// Notes what is to be looked for when the longest call is over: the objects of a plan that nobody else removes.
+    pub(super) fn note_stray(&self, instance: &Instance, plan: &[Planned]) {
+        let elsewhere = plan.iter().filter(|it| it.is_elsewhere(&instance.key));
+        let places: Vec<Former> = elsewhere.map(Former::from).collect();
+        let Some(requester) = instance.requester().ok().filter(|_| !places.is_empty()) else {
+            return;
+        };
+        let late = Late { requester, places, until: Instant::now() + self.settings.longest_call };
+        self.strays.late().insert(instance.key.clone(), late);
+        self.strays.news.notify_one();
+    }
+
+    /// Looks for orphaned records, and for what this process may have left. To be spawned when it begins to lead, and
+    /// when it `leads` no more, where it looks until nothing is left, and again for what steps that were under way have
+    /// begun. Ends when it is dropped.
+    pub(super) async fn clear_strays(self: Arc<Self>, leads: bool) {
         let mut again = AGAIN;
-        let mut next = Instant::now() + self.settings.longest_call;
+        let in_time = || Instant::now() + self.settings.longest_call;
+        // When it looks next, and after which moment it has to have looked.
+        let (mut next, mut last) = (Some(in_time()), in_time());
         // The records of which nothing was left when they were last looked at.
         let mut cleared = HashSet::new();
         loop {
             tokio::select! {
-                () = sleep_until(next) => {}
-                () = self.stray.notified() => {
-                    next = next.min(Instant::now() + self.settings.longest_call);
+                () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {}
+                () = self.strays.news.notified() => {
+                    last = in_time();
+                    next = Some(next.map_or(last, |next| next.min(last)));
                     again = AGAIN;
                     continue;
                 }
             }
-            let pause = match self.clear_all(&mut cleared).await {
+            let is_last = Instant::now() >= last;
+            next = match self.clear_all(&mut cleared).await {
                 Left::Nothing => {
                     again = AGAIN;
-                    EVERY
+                    if is_last { leads.then(|| Instant::now() + EVERY) } else { Some(last) }
                 }
                 Left::Going | Left::Held(_) => {
                     let pause = again;
                     again = (again * 2).min(EVERY);
-                    pause
+                    Some(Instant::now() + pause)
                 }
             };
-            next = Instant::now() + pause;
         }
     }
 
@@ -79,25 +124,51 @@ impl Controller {
                 Vec::new()
             });
             for key in listed {
-                match self.clear(&key, cleared).await {
-                    Ok(Left::Nothing) => {}
-                    Ok(Left::Going | Left::Held(_)) | Err(Trouble::Old) => all = Left::Going,
-                    Err(trouble) => {
-                        let (namespace, name) = (&*key.namespace, &*key.name);
-                        let (secret, why) = (record::name(&key.uid), trouble.reason());
-                        tracing::warn!(
-                            namespace,
-                            name,
-                            secret,
-                            why,
-                            "a TemplateInstance is gone, and its objects could not be removed: it is tried again"
-                        );
-                        all = Left::Going;
-                    }
+                let left = self.clear(&key, cleared).await;
+                if !is_clear(&key, left) {
+                    all = Left::Going;
                 }
             }
         }
+        let late: Vec<(Key, Late)> =
+            self.strays.late().iter().map(|(key, late)| (key.clone(), late.clone())).collect();
+        for (key, late) in late {
+            match is_clear(&key, self.clear_late(&key, &late).await) {
+                true => self.strays.late().retain(|of, now| *of != key || now.until > late.until),
+                false => all = Left::Going,
+            }
+        }
         all
+    }
+
+    /// Removes what calls have made after their instance went, until no more can come. As long as the instance is there,
+    /// whoever removes it looks for all of that.
+    async fn clear_late(&self, key: &Key, late: &Late) -> Result<Left, Trouble> {
+        let left = if Instant::now() < late.until { Left::Going } else { Left::Nothing };
+        if self.is_there(key).await? {
+            return Ok(left);
+        }
+        let client = late.requester.client(&self.client, &key.namespace);
+        let mut made = Vec::new();
+        for former in &late.places {
+            if let Some(planned) = self.former(former).await? {
+                made.extend(self.look_for(key, &client, &planned).await?);
+            }
+        }
+        if made.is_empty() {
+            return Ok(left);
+        }
+        let (namespace, name) = (&*key.namespace, &*key.name);
+        tracing::info!(namespace, name, count = made.len(), "it was gone before these came");
+        self.remove_all(key, &client, &made).await?;
+        Ok(Left::Going)
+    }
+
+    /// Whether an instance exists still.
+    async fn is_there(&self, key: &Key) -> Result<bool, Trouble> {
+        let found = find(self.instances(&key.namespace).get_metadata(&key.name)).await;
+        let found = found.map_err(|error| Trouble::Passing(error.to_string()))?;
+        Ok(found.is_some_and(|found| found.metadata.uid.as_deref() == Some(&*key.uid)))
     }
 
     /// The instances whose records have our finalizer, by the owner references of the records; those that the table
@@ -123,9 +194,7 @@ impl Controller {
     /// the first look that finds nothing left, because a kind may be unknown for a moment. A record that is not sealed
     /// for this very instance is somebody else's, or a copy, and is left alone.
     async fn clear(&self, key: &Key, cleared: &mut HashSet<Key>) -> Result<Left, Trouble> {
-        let found = find(self.instances(&key.namespace).get_metadata(&key.name)).await;
-        let found = found.map_err(|error| Trouble::Passing(error.to_string()))?;
-        if found.is_some_and(|found| found.metadata.uid.as_deref() == Some(&*key.uid)) {
+        if self.is_there(key).await? {
             return Ok(Left::Nothing);
         }
         let kept = match self.read_record(key).await {
@@ -175,6 +244,24 @@ impl Controller {
             made.extend(self.look_for(key, client, planned).await?);
         }
         Ok(made)
+    }
+}
+
+/// Whether nothing is left of an instance; what keeps it from going is logged.
+fn is_clear(key: &Key, left: Result<Left, Trouble>) -> bool {
+    match left {
+        Ok(left) => left == Left::Nothing,
+        Err(trouble) => {
+            if let Some(why) = trouble.reason() {
+                let (namespace, name) = (&*key.namespace, &*key.name);
+                let (secret, words) = (
+                    record::name(&key.uid),
+                    "a TemplateInstance is gone, and its objects could not be removed: it is tried again",
+                );
+                tracing::warn!(namespace, name, secret, why, "{words}");
+            }
+            false
+        }
     }
 }
 

@@ -22,7 +22,7 @@ use super::record::{Former, Record, StoredRecord, is_what_it_says};
 use super::resource::{Instance, Key};
 use super::status::Made;
 use super::trouble::Trouble;
-use super::values::{defaults, given, processed, secrets, stay, template};
+use super::values::{defaults, generated_again, given, processed, secrets, stay, template};
 use super::{Controller, HEAVY, MUCH, Requesters, verified};
 use crate::calls::CallError;
 use crate::deep::is_deeper;
@@ -75,7 +75,9 @@ impl Controller {
         }
         template.set_all(&given);
         let was = || before.and_then(|before| before.template(before.record.revision));
-        let generated = stay(&mut template, &given, before.map(|it| &it.record), was);
+        let again = before.map(|before| generated_again(&spec["template"], before));
+        let again = again.unwrap_or_default();
+        let generated = stay(&mut template, &given, &again, before.map(|it| &it.record), was);
         let Processed { objects, message, parameters, spent, .. } =
             processed(template).map_err(Trouble::Final)?;
         let Ok(turn) = self.turn(spent) else { return Ok(None) };

@@ -127,7 +127,7 @@ pub async fn preview(
         defaults.filter_map(|it| it["value"].as_str()).map(str::to_owned).collect();
     template.set_all(order.values);
     let was = || before.map(|before| before["template"].clone());
-    stay(&mut template, order.values, Some(&recorded.record), was);
+    stay(&mut template, order.values, &Values::new(), Some(&recorded.record), was);
     let generated = template.parameters.iter().filter(|it| is_generated(it));
     let generated = generated.map(|it| it.name.clone()).collect();
     let known = [order.values, &recorded.record.parameters];

@@ -236,19 +236,27 @@ impl StoredRecord {
         read.map(|record| record.parameters).unwrap_or_default()
     }
 
+    /// The record of a revision, and its spec, packed, if that is kept.
+    fn kept_of(&self, revision: u64) -> Option<(Record, &[u8])> {
+        if revision == self.record.revision {
+            return Some((self.record.clone(), &self.packed));
+        }
+        self.older.iter().find_map(|(_, [record, spec, _])| {
+            let record: Record = serde_json::from_slice(record).ok()?;
+            (record.revision == revision).then_some((record, spec.as_slice()))
+        })
+    }
+
+    /// The record of a revision, if that is kept.
+    pub(super) fn record_of(&self, revision: u64) -> Option<Record> {
+        self.kept_of(revision).map(|(record, _)| record)
+    }
+
     /// The template of a revision, if that is kept.
     pub(super) fn template(&self, revision: u64) -> Option<Value> {
-        let spec = match revision == self.record.revision {
-            true => self.spec(),
-            false => self.older.iter().find_map(|(_, [record, spec, _])| {
-                let record: Record = serde_json::from_slice(record).ok()?;
-                (record.revision == revision)
-                    .then(|| unpack(spec))
-                    .flatten()
-                    .filter(|spec| record.is_of_spec(spec))
-            }),
-        };
-        spec.map(|spec| spec["template"].clone())
+        let (record, spec) = self.kept_of(revision)?;
+        let spec = unpack(spec).filter(|spec| record.is_of_spec(spec));
+        spec.map(|mut spec| spec["template"].take())
     }
 
     /// The record of the next revision.
@@ -433,6 +441,11 @@ pub(super) fn is_what_it_says(template: &Value, before: &StoredRecord) -> Result
          as that revision, or that is not kept any more: somebody else may have written it; look at it, and order what \
          is meant without this annotation"
     ))
+}
+
+/// The number of the earlier revision that a template repeats, by its annotation.
+pub(super) fn repeated(template: &Value) -> Option<u64> {
+    template["metadata"]["annotations"][REVISION].as_str()?.parse().ok()
 }
 
 /// A template without the annotation that names a revision.

@@ -27,12 +27,10 @@ use super::{Controller, Drift};
 use crate::calls::{CallError, there};
 
 /// How soon objects that are being removed are checked again; doubled up to `LONGEST`.
-const LOOK: Duration = Duration::from_millis(500);
+pub(super) const LOOK: Duration = Duration::from_millis(500);
 const LONGEST: Duration = Duration::from_secs(5);
 /// How long a kind has to be unknown to the API server before it counts as gone, with its objects.
 const UNKNOWN: Duration = Duration::from_secs(10);
-/// How often the removal of objects of a vanished instance is tried.
-const UNDOES: u32 = 20;
 
 /// How long an object may be in deletion before it is said what holds it.
 const HELD: SignedDuration = SignedDuration::from_secs(30);
@@ -322,76 +320,6 @@ impl Controller {
             Err(CallError::Forbidden(_)) if in_place => Ok(Left::Nothing),
             Err(error) => Err(failed(error)),
         }
-    }
-
-    /// Takes care of objects that were just made, when another controller leads by now, or the instance is gone:
-    /// perhaps nobody else knows of them. If the instance is being deleted, or is gone, they are removed too.
-    pub(super) async fn leave(&self, instance: &Instance, made: Vec<Made>) {
-        for _ in 0..UNDOES {
-            if let Ok(is_there) = self.refresh(&instance.key).await {
-                let known = self.table().instance(&instance.key);
-                if !is_there {
-                    return self.undo(instance, made).await;
-                }
-                match self.goes_with_all(known.as_deref()).await {
-                    Ok(true) => return self.take_back(instance, made).await,
-                    Ok(false) => return,
-                    Err(_) => {}
-                }
-            }
-            tokio::time::sleep(LOOK).await;
-        }
-        let name = &*instance.key.name;
-        tracing::error!(
-            name,
-            "whether an instance is gone is not known; if so, these may be left: {made:?}"
-        );
-    }
-
-    /// Whether an instance is being deleted together with its objects.
-    async fn goes_with_all(&self, known: Option<&Instance>) -> Result<bool, Trouble> {
-        let Some(known) = known.filter(|known| known.deleting) else { return Ok(false) };
-        match self.read_record(&known.key).await {
-            Ok(record) => Ok(!is_orphaned(known, record.as_deref())),
-            // As in [`Controller::remove`].
-            Err(Trouble::Final(_)) => Ok(false),
-            Err(trouble) => Err(trouble),
-        }
-    }
-
-    /// Removes the objects without an owner that were made while their instance vanished. The record stays until the
-    /// leader looks for orphaned records, when no further object can come.
-    pub(super) async fn undo(&self, instance: &Instance, made: Vec<Made>) {
-        self.take_back(instance, made).await;
-        self.stray.notify_one();
-    }
-
-    /// Removes those of the objects that have no owner. Objects in the status are left out: whoever removes the
-    /// instance knows them.
-    async fn take_back(&self, instance: &Instance, made: Vec<Made>) {
-        let said = instance.objects().iter().filter_map(Made::of);
-        let said: HashSet<String> = said.map(|it| it.uid).collect();
-        let is_left =
-            |it: &Made| it.namespace != *instance.key.namespace && !said.contains(&it.uid);
-        let left: Vec<Made> = made.into_iter().filter(is_left).collect();
-        let Some(requester) = instance.requester().ok().filter(|_| !left.is_empty()) else {
-            return;
-        };
-        let client = requester.client(&self.client, &instance.key.namespace);
-        let mut removed = Ok(Left::Nothing);
-        for _ in 0..UNDOES {
-            removed = self.remove_all(&instance.key, &client, &left).await;
-            if removed == Ok(Left::Nothing) {
-                return;
-            }
-            tokio::time::sleep(LOOK).await;
-        }
-        // Deleted objects go, however slowly.
-        if removed.is_ok() {
-            return;
-        }
-        let name = &*instance.key.name;
-        tracing::error!(name, "objects of an instance that is gone may be left: {left:?}");
     }
 }
 

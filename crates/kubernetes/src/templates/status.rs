@@ -42,6 +42,13 @@ pub(super) const TIMEOUT: &str = "timeout while waiting for template instance to
 /// How many bytes a message has at most: a thousand objects may each have something to say.
 const LONGEST: usize = 8 * 1024;
 
+/// The message while objects are awaited: OpenShift's, and behind it what each waits for, as far as that is known.
+pub(super) fn waiting(made: &[Made]) -> String {
+    let waits = made.iter().filter(|it| it.state == State::Waiting && !it.message.is_empty());
+    let waits = waits.map(|it| format!("{} {}: {}", it.kind, it.name, it.message));
+    [WAITING.to_owned()].into_iter().chain(waits).collect::<Vec<_>>().join("\n")
+}
+
 /// Whether the status says that making the objects is tried again.
 fn says_retrying(instance: &Instance) -> bool {
     let conditions = instance.status()["conditions"].as_array().into_iter().flatten();

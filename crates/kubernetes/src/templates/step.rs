@@ -81,6 +81,10 @@ impl Controller {
                 None => Box::pin(self.look_after(key)).await,
             }
         };
+        // What it has begun may come later than the next leader looks for it.
+        if !self.leads() {
+            self.strays.news.notify_one();
+        }
         let is_kept = !self.table().is_unread(key);
         looked.map(|again| again.map(|pause| if is_kept { pause } else { unkept(pause) }))
     }

@@ -10,7 +10,7 @@ use kube::api::Api;
 use serde_json::{Value, json};
 use template::{Fault, Parameter, Processed, System, Template};
 
-use super::record::{Record, Values};
+use super::record::{Record, StoredRecord, Values, repeated};
 use super::resource::Instance;
 use super::trouble::Trouble;
 use crate::calls::find;
@@ -112,11 +112,12 @@ pub(super) fn secrets(values: &Values, public: &[String], names: &[&str]) -> Sec
 }
 
 /// Keeps the values that were generated before: a change of the template generates no second password. What the template
-/// itself said, and what was given and is not given any more, is what the template says now. `was`: the template before, if
-/// it is kept. The parameters whose values are generated, now or before.
+/// itself said, and what was given and is not given any more, is what the template says now. `again`: the values of
+/// [`generated_again`]; `was`: the template before, if it is kept. The parameters whose values are generated, now or before.
 pub(super) fn stay(
     template: &mut Template,
     given: &Values,
+    again: &Values,
     before: Option<&Record>,
     was: impl FnOnce() -> Option<Value>,
 ) -> BTreeSet<String> {
@@ -129,8 +130,9 @@ pub(super) fn stay(
     for parameter in &template.parameters {
         let name = &parameter.name;
         match (given.get(name), kept(name)) {
-            // Whoever rolls back gives it again.
+            // Whoever rolls back gives it again, though another was given in between.
             (Some(given), Some(kept)) if given == kept => {}
+            (Some(given), _) if again.get(name) == Some(given) => {}
             (None, kept) if is_generated(parameter) => {
                 stay.extend(kept.map(|kept| (name.clone(), kept.clone())));
             }
@@ -140,6 +142,15 @@ pub(super) fn stay(
     }
     template.set_all(&stay);
     generated
+}
+
+/// The values that were generated in the earlier revision which a template repeats; none where it repeats none.
+pub(super) fn generated_again(template: &Value, before: &StoredRecord) -> Values {
+    let record = repeated(template).and_then(|revision| before.record_of(revision));
+    let Some(record) = record else { return Values::new() };
+    let generated = generated_before(&record, || before.template(record.revision));
+    let is_it = |(name, value): &(String, String)| !value.is_empty() && generated.contains(name);
+    record.parameters.into_iter().filter(is_it).collect()
 }
 
 /// Whether the value of a parameter is generated.
@@ -253,14 +264,15 @@ mod tests {
             let mut template = of(generates.clone());
             template.set_all(&given);
             let was = || was.map(|was| json!({"objects": [], "parameters": [was]}));
-            let generated = stay(&mut template, &given, Some(&record), was);
+            let generated = stay(&mut template, &given, &Values::new(), Some(&record), was);
             assert_eq!(generated.contains("PASSWORD"), is_noted, "{name}");
             let value = template.parameters[0].value.as_str();
             let expected = given.get("PASSWORD").map_or("", String::as_str);
             assert_eq!(value, if stays { "was" } else { expected }, "{name}");
         }
         let mut template = of(generates.clone());
-        let generated = stay(&mut template, &Values::new(), None, || None);
+        let none = Values::new();
+        let generated = stay(&mut template, &none, &none, None, || None);
         assert_eq!(generated, BTreeSet::from(["PASSWORD".to_owned()]), "of the first revision");
     }
 }

@@ -139,3 +139,38 @@ async fn objects_are_made_watched_and_removed_as_the_requester() {
     assert!(names.iter().all(|name| name.as_deref() == Some("editor")), "{names:?}");
     town.remove().await;
 }
+
+/// Whoever ordered it sees no pods, perhaps: the instance says which image it is.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_image_that_cannot_be_pulled_is_named_by_the_instance() {
+    let town = Town::new("template-image").await;
+    let image = "registry.invalid/nothing:1";
+    let spec = json!({
+        "containers": [{"name": "web", "image": image}], "terminationGracePeriodSeconds": 0,
+    });
+    let waits = json!({"template.alpha.openshift.io/wait-for-ready": "true"});
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "annotations": waits},
+        "spec": spec,
+    });
+    let mut workload = deployment("work");
+    workload["metadata"]["annotations"] = waits;
+    workload["spec"]["replicas"] = json!(1);
+    workload["spec"]["template"]["spec"] = spec;
+    town.order("i", "editor", template(json!([pod, workload]), json!([]))).await;
+    let says = |object: &Value| {
+        let ready = condition(object, "Ready");
+        let words = ready["message"].as_str().unwrap_or_default();
+        let is_named = |of: &str| {
+            let line = words.lines().find(|line| line.starts_with(of)).unwrap_or_default();
+            ["ErrImagePull", "ImagePullBackOff"]
+                .iter()
+                .any(|reason| line.contains(&format!("container web: image {image}: {reason}")))
+        };
+        ready["reason"] == "Waiting" && is_named("Pod web: ") && is_named("Deployment work: ")
+    };
+    town.until("i", "said to wait for its images", says).await;
+    town.delete("i").await;
+    town.gone("i").await;
+    town.remove().await;
+}

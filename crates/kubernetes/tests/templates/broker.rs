@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
+use kube::api::{Patch, PatchParams};
 use osb::{Broker, FailureKind};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::harness::template;
+use super::harness::{PATIENCE, template};
 use super::shop::Shop;
+use super::support::wait;
 use super::webhook::{Hook, User, refusal};
 
 /// Far longer than a change takes that waits for nothing.
@@ -165,5 +167,79 @@ async fn the_webhook_lets_in_what_the_broker_has_verified_and_nobody_brings_back
     assert_eq!(code, 422, "{message}");
     assert_eq!(shop.town.get(&shop.id).await["metadata"]["generation"], json!(second));
     hook.remove().await;
+    shop.remove().await;
+}
+
+/// A template that takes one parameter less.
+fn shorter() -> Value {
+    json!({"parameters": [{"name": "NAME", "required": true}]})
+}
+
+/// Waits until what is offered takes one parameter less.
+async fn until_shorter(shop: &Shop) {
+    wait::until("it is never offered", PATIENCE, async || {
+        let catalog = serde_json::to_string(&shop.broker.catalog().await.unwrap()).unwrap();
+        if catalog.contains("SIZE") { Err(catalog) } else { Ok(()) }
+    })
+    .await;
+}
+
+/// A try before has kept what the template took then; whoever comes after it finds another template.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_goes_on_though_its_template_changes_between_two_tries() {
+    // The Secret is made and the claim before it; then the instance, which is what it is.
+    for (writes, kind, kept) in [(1, "Secret", None), (2, "TemplateInstance", Some("2"))] {
+        let shop = Shop::new(&format!("broker-tries-{writes}"), sample()).await;
+        let order =
+            || shop.work("provision", "p", json!({"parameters": {"NAME": "a", "SIZE": "2"}}));
+        let version = if kind == "Secret" { "v1" } else { "template.openshift.io/v1" };
+        shop.dies_after(writes);
+        tokio::select! {
+            made = shop.broker.provision(order()) => panic!("it is killed: {made:?}"),
+            () = shop.town.until_there(version, kind, &shop.id) => {}
+        }
+        shop.lives();
+        let secrets = shop.town.objects("v1", "Secret");
+        let immutable = Patch::Merge(json!({"immutable": true}));
+        secrets.patch(&shop.id, &PatchParams::default(), &immutable).await.unwrap();
+        shop.revise(shorter()).await;
+        until_shorter(&shop).await;
+        let (made, _) = shop.ended(shop.broker.provision(order()), 0, None).await;
+        made.unwrap();
+        assert_eq!(shop.town.secret(&shop.id, "NAME").await.as_deref(), Some("a"), "{kind}");
+        assert_eq!(shop.town.secret(&shop.id, "SIZE").await.as_deref(), kept, "{kind}");
+        shop.remove().await;
+    }
+}
+
+/// The author gives the template another content, and the same version.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_goes_on_though_its_template_changes_between_two_tries() {
+    let shop = Shop::new("broker-tries-change", sample()).await;
+    let first = shop.ordered(json!({"NAME": "a"})).await;
+    let before = shop.secrets().await.len();
+    let version = json!({"template.manciple.dev/version": "2.0.0"});
+    shop.revise(json!({"metadata": {"annotations": version}})).await;
+    shop.offered(|it| it == "2.0.0").await;
+    let change = json!({
+        "parameters": {"NAME": "a", "SIZE": "2"}, "maintenance_info": {"version": "2.0.0"},
+    });
+    shop.dies_after(0);
+    let is_kept = wait::until("nothing is kept", PATIENCE, async || {
+        let secrets = shop.secrets().await;
+        if secrets.len() > before { Ok(()) } else { Err(secrets) }
+    });
+    tokio::select! {
+        made = shop.broker.update(shop.work("update", "u", change.clone())) => panic!("{made:?}"),
+        () = is_kept => {}
+    }
+    shop.lives();
+    shop.revise(shorter()).await;
+    until_shorter(&shop).await;
+    let (changed, _) = shop.changed("u", change, first, None).await;
+    changed.unwrap();
+    let claimed = shop.claimed().await;
+    let size = shop.town.secret(claimed.as_str().unwrap(), "SIZE").await;
+    assert_eq!(size, None, "the template takes none");
     shop.remove().await;
 }

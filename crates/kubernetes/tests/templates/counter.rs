@@ -96,6 +96,16 @@ impl Counter {
         router
     }
 
+    /// Is begun anew, without the records that it had.
+    pub(crate) async fn forget(&mut self) {
+        let offered = self.services().await.len();
+        self.keeps.abort_all();
+        self.store = TemplateBroker::store(Arc::new(MemoryStore::default()));
+        let client = self.town.cluster.client.clone();
+        (self.router, self.keeps) = serve(&client, &self.settings, &self.store).await;
+        self.until_offered(offered).await;
+    }
+
     async fn until_offered(&self, count: usize) {
         self.until_of(&self.router, count).await;
     }

@@ -18,6 +18,7 @@ mod deaths;
 mod drift;
 mod forged;
 mod harness;
+mod held_up;
 mod instances;
 mod leaders;
 mod leaving;

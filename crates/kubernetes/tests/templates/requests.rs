@@ -118,6 +118,31 @@ async fn an_identical_order_is_200_and_another_409() {
     counter.remove().await;
 }
 
+/// As if the server had been killed, and its records lost, before it made the instance.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_interrupted_order_of_another_service_is_409() {
+    let mut other = sample();
+    other["metadata"]["name"] = json!("other");
+    let mut counter = Counter::new("request-interrupted", &[sample(), other]).await;
+    let id = id();
+    let (first, second) = (counter.service("sample").await, counter.service("other").await);
+    let given = || json!({"GIVEN": "something"});
+    let order = counter.order(&first, given());
+    assert_eq!(counter.send("editor", "PUT", &put(&id), Some(&order)).await.status, 202);
+    assert_eq!(counter.settled(&id).await.body["state"], "succeeded");
+    counter.town.delete(&id).await;
+    counter.town.gone(&id).await;
+    counter.forget().await;
+    let another = counter.order(&second, given());
+    let answer = counter.send("editor", "PUT", &put(&id), Some(&another)).await;
+    assert_eq!(answer.status, 409, "{answer:?}");
+    assert!(answer.words().starts_with("the id is taken by another order"), "{answer:?}");
+    let answer = counter.send("editor", "PUT", &put(&id), Some(&order)).await;
+    assert_eq!(answer.status, 202, "{answer:?}");
+    assert_eq!(counter.settled(&id).await.body["state"], "succeeded");
+    counter.remove().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn how_an_instance_stands_is_told_those_who_may_get_it() {
     let (counter, id) = (Counter::new("request-stands", &[sample()]).await, id());

@@ -87,7 +87,7 @@ fn pod(object: &Value) -> Readiness {
         "Running" if true_condition(object, "Ready").is_some() => Readiness::Ready,
         phase => {
             let phase = if phase.is_empty() { "Pending" } else { phase };
-            waiting(match held_up(object).or_else(|| unscheduled(object)) {
+            waiting(match hindrance(object) {
                 Some(why) => format!("the pod is {phase}; {why}"),
                 None => format!("the pod is {phase}, not ready"),
             })
@@ -95,14 +95,23 @@ fn pod(object: &Value) -> Readiness {
     }
 }
 
-/// What keeps a container of a pod from running, such as `CrashLoopBackOff`.
+/// What keeps a pod from running.
+pub(super) fn hindrance(pod: &Value) -> Option<String> {
+    held_up(pod).or_else(|| unscheduled(pod))
+}
+
+/// What keeps a container of a pod from running, such as `CrashLoopBackOff`; with the image, where that cannot be had.
 fn held_up(object: &Value) -> Option<String> {
     let of = |list: &str| object["status"][list].as_array().into_iter().flatten();
     of("initContainerStatuses").chain(of("containerStatuses")).find_map(|container| {
         let reason = container["state"]["waiting"]["reason"].as_str()?;
         let usual = ["ContainerCreating", "PodInitializing"].contains(&reason);
-        let name = container["name"].as_str().unwrap_or_default();
-        (!usual).then(|| format!("container {name}: {reason}"))
+        let text = |of: &str| container[of].as_str().unwrap_or_default();
+        let (name, image) = (text("name"), text("image"));
+        (!usual).then(|| match reason.contains("Image") && !image.is_empty() {
+            true => format!("container {name}: image {image}: {reason}"),
+            false => format!("container {name}: {reason}"),
+        })
     })
 }
 

@@ -249,6 +249,12 @@ fn kinds_without_conditions_that_tell() {
     let crash = json!({"phase": "Running", "containerStatuses": [
         {"name": "c", "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "m"}}},
     ]});
+    let pull = |reason: &str, image: &str| {
+        let waiting = json!({"reason": reason, "message": "m"});
+        json!({"phase": "Pending", "initContainerStatuses": [], "containerStatuses": [
+            {"name": "c", "image": image, "state": {"waiting": waiting}},
+        ]})
+    };
     let full = json!({
         "observedGeneration": 2, "desiredNumberScheduled": 2, "currentNumberScheduled": 2,
         "updatedNumberScheduled": 2, "numberAvailable": 2, "numberReady": 2,
@@ -285,6 +291,27 @@ fn kinds_without_conditions_that_tell() {
             waits("the pod is Running, not ready"),
         ),
         ("v1", "Pod", json!({}), crash, waits("the pod is Running; container c: CrashLoopBackOff")),
+        (
+            "v1",
+            "Pod",
+            json!({}),
+            pull("ErrImagePull", "e.com/a:1"),
+            waits("the pod is Pending; container c: image e.com/a:1: ErrImagePull"),
+        ),
+        (
+            "v1",
+            "Pod",
+            json!({}),
+            pull("InvalidImageName", ""),
+            waits("the pod is Pending; container c: InvalidImageName"),
+        ),
+        (
+            "v1",
+            "Pod",
+            json!({}),
+            pull("CreateContainerConfigError", "e.com/a:1"),
+            waits("the pod is Pending; container c: CreateContainerConfigError"),
+        ),
         ("v1", "Pod", json!({}), json!({}), waits("the pod is Pending, not ready")),
         (
             "v1",

@@ -56,6 +56,8 @@ pub(super) struct Asked {
     pub(super) sold: Option<(ServiceId, PlanId)>,
     /// For an order: the namespace, the organization and the space.
     pub(super) place: Option<[String; 3]>,
+    /// Of an order: its digest.
+    pub(super) order: Option<String>,
     /// Of an order: what is kept of its parameters, where they are what the template takes.
     pub(super) values: Option<Values>,
 }
@@ -63,12 +65,12 @@ pub(super) struct Asked {
 impl Asked {
     /// For a request to bind or to change an instance.
     pub(super) fn used(sold: Option<(ServiceId, PlanId)>) -> Self {
-        Self { aim: Aim::Use, sold, place: None, values: None }
+        Self { aim: Aim::Use, sold, ..Self::default() }
     }
 
     /// For a request that names service and plan.
     pub(super) fn of(aim: Aim, service: &ServiceId, plan: &PlanId) -> Self {
-        Self { aim, sold: Some((service.clone(), plan.clone())), place: None, values: None }
+        Self { aim, sold: Some((service.clone(), plan.clone())), ..Self::default() }
     }
 }
 
@@ -299,7 +301,7 @@ impl TemplateBroker {
     }
 
     /// The TemplateInstance of a claim, if it exists.
-    async fn of_claim(&self, claim: &Claim) -> Result<Option<DynamicObject>, Failure> {
+    pub(super) async fn of_claim(&self, claim: &Claim) -> Result<Option<DynamicObject>, Failure> {
         let name = claim.name();
         let found = find(self.instances(&self.client, claim.namespace()).get(name)).await;
         let found = found.map_err(|error| failed(&format!("TemplateInstance {name}"), error))?;
@@ -366,11 +368,23 @@ impl TemplateBroker {
     }
 
     /// An order that was interrupted is gone on with by the same order alone: the Secret of the parameters may be there, and
-    /// what is made of others would be neither.
+    /// what is made of others would be neither. The claim says of which order it is; one that does not, as of OpenShift's
+    /// broker, is told by the parameters that were kept.
     ///
     /// # Errors
-    /// If it has other parameters.
+    /// If it has another service, another plan or other parameters.
     pub(super) async fn is_same_order(&self, claim: &Claim, asked: &Asked) -> Result<(), Error> {
+        let taken = |by: &str| {
+            let words = format!(
+                "the id is taken by {by}, which was interrupted: repeat that one, or remove it first"
+            );
+            Err(Error::new(ErrorKind::Conflict, words))
+        };
+        match asked.order.as_ref().and_then(|order| claim.is_for(order)) {
+            Some(true) => return Ok(()),
+            Some(false) => return taken("another order"),
+            None => {}
+        }
         let Some(values) = &asked.values else { return Ok(()) };
         let kept = self.kept_parameters(claim).await.map_err(unknown)?;
         let is_same = |kept: Object| {
@@ -379,11 +393,7 @@ impl TemplateBroker {
         };
         match kept.is_none_or(is_same) {
             true => Ok(()),
-            false => {
-                let words = "the id is taken by an order with other parameters, which was interrupted: repeat that one, or \
-                             remove it first";
-                Err(Error::new(ErrorKind::Conflict, words))
-            }
+            false => taken("an order with other parameters"),
         }
     }
 

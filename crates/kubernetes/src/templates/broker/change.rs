@@ -52,7 +52,8 @@ impl TemplateBroker {
             update_repeatable: Some(true),
             ..failure
         })?;
-        self.note_secret(&name, &secret).await?;
+        let order = self.order_digest(&work.service_id, &work.plan_id, work.parameters.expose());
+        self.note_secret(&name, &secret, &order).await?;
         parameters::forget(&client, &claim, &BTreeSet::from([secret.as_str()])).await;
         Ok(Output::default())
     }
@@ -82,7 +83,10 @@ impl TemplateBroker {
             let current = self.templates.get(work.service_id.as_str());
             let template = template(&instance, asked::revision_of(work), current.as_deref())?;
             let values = parameters::of_order(template, work.parameters.expose())?;
-            parameters::keep(client, claim, secret, &values).await?;
+            // The Secret is this operation's: an attempt before has kept what the template took then.
+            if !parameters::keep(client, claim, secret, &values).await? {
+                parameters::keep_anew(client, claim, secret, &values).await?;
+            }
             let next = changed(&instance, template, (secret, &values), requester, &self.seal);
             match call(instances.replace(name, &PostParams::default(), &next)).await {
                 Ok(written) => return Ok(written),

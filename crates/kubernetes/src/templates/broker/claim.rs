@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use std::sync::PoisonError;
 use std::time::Duration;
 
+use data_encoding::HEXLOWER;
 use engine::Engine;
 use futures_util::{StreamExt, pin_mut};
 use k8s_openapi::api::core::v1::Namespace;
@@ -15,14 +16,18 @@ use kube::api::{
 };
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{Event, watcher};
-use osb::Failure;
-use serde_json::{Value, json};
+use osb::{Failure, FailureKind, PlanId, ServiceId};
+use ring::hmac;
+use serde_json::{Map, Value, json};
 
 use super::{TemplateBroker, failed, transient};
 use crate::calls::{Again, CallError, call, find, in_background, watching};
 use crate::names::MANAGED_BY;
 use crate::templates::names::{GROUP, Kind, VERSION};
+use crate::templates::verified;
 
+/// The annotation of a claim with the digest of what was ordered: [`TemplateBroker::order_digest`].
+const ORDER: &str = "template.manciple.dev/order";
 /// How often the write of a claim is tried that others write at the same time.
 const ROUNDS: usize = 5;
 /// The pause before claims are checked again, where that failed.
@@ -64,6 +69,11 @@ impl Claim {
     /// Whether a Manciple has made the claim, and not OpenShift's broker.
     pub(super) fn is_ours(&self) -> bool {
         self.object.labels().get(MANAGED_BY.0).is_some_and(|it| it == MANAGED_BY.1)
+    }
+
+    /// Whether the claim was made for the order with this digest; `None` where it does not say, as one of OpenShift's.
+    pub(super) fn is_for(&self, order: &str) -> Option<bool> {
+        self.object.annotations().get(ORDER).map(|said| said == order)
     }
 
     /// Whether the claim is being deleted.
@@ -115,13 +125,35 @@ impl TemplateBroker {
         Api::all_with(self.client.clone(), &Kind::BrokerTemplateInstance.resource())
     }
 
-    /// The claim of an instance; it is made, if it does not exist.
-    pub(super) async fn claim(&self, name: &str, namespace: &str) -> Result<Claim, Failure> {
+    /// A digest of an order: of its service, plan and parameters. Without the sealing key nobody tries out by it what
+    /// the parameters are.
+    pub(super) fn order_digest(
+        &self,
+        service: &ServiceId,
+        plan: &PlanId,
+        parameters: &Map<String, Value>,
+    ) -> String {
+        let order = json!([service.as_str(), plan.as_str(), parameters]);
+        let text = format!("template-order\0{}", verified::digest(&order));
+        HEXLOWER.encode(hmac::sign(&self.seal, text.as_bytes()).as_ref())
+    }
+
+    /// The claim of an instance; it is made, if it does not exist. `order`: the digest of what is ordered.
+    pub(super) async fn claim(
+        &self,
+        name: &str,
+        namespace: &str,
+        order: &str,
+    ) -> Result<Claim, Failure> {
         let of = |kind: &str| json!({"kind": kind, "namespace": namespace, "name": name});
         let claim: DynamicObject = serde_json::from_value(json!({
             "apiVersion": format!("{GROUP}/{VERSION}"),
             "kind": Kind::BrokerTemplateInstance.name(),
-            "metadata": {"name": name, "labels": {MANAGED_BY.0: MANAGED_BY.1}},
+            "metadata": {
+                "name": name,
+                "labels": {MANAGED_BY.0: MANAGED_BY.1},
+                "annotations": {ORDER: order},
+            },
             "spec": {"templateInstance": of("TemplateInstance"), "secret": of("Secret")},
         }))
         .map_err(|error| Failure::failed(error.to_string()))?;
@@ -134,12 +166,11 @@ impl TemplateBroker {
         if claim.is_going() {
             return Err(transient(format!("{what}: the one before is still being removed")));
         }
-        match claim.namespace() == namespace {
-            true => Ok(claim),
-            false => Err(Failure::new(
-                osb::FailureKind::Conflict,
-                format!("{what}: it is of namespace {:?}", claim.namespace()),
-            )),
+        let conflict = |why: String| Err(Failure::new(FailureKind::Conflict, why));
+        match (claim.namespace() == namespace, claim.is_for(order)) {
+            (false, _) => conflict(format!("{what}: it is of namespace {:?}", claim.namespace())),
+            (true, Some(false)) => conflict(format!("{what}: it is of another order")),
+            (true, Some(true) | None) => Ok(claim),
         }
     }
 
@@ -168,30 +199,37 @@ impl TemplateBroker {
             if bound {
                 ids.push(json!(binding));
             }
-            json!({"bindingIDs": ids})
+            json!({"spec": {"bindingIDs": ids}})
         })
         .await
     }
 
-    /// Notes in a claim which Secret has the parameters that are in force.
-    pub(super) async fn note_secret(&self, name: &str, secret: &str) -> Result<(), Failure> {
-        self.amend(name, |_| json!({"secret": {"name": secret}})).await
+    /// Notes in a claim which Secret has the parameters that are in force, and the digest of the order that has them.
+    pub(super) async fn note_secret(
+        &self,
+        name: &str,
+        secret: &str,
+        order: &str,
+    ) -> Result<(), Failure> {
+        let annotations = json!({ORDER: order});
+        let noted =
+            json!({"metadata": {"annotations": annotations}, "spec": {"secret": {"name": secret}}});
+        self.amend(name, |_| noted.clone()).await
     }
 
-    /// Changes members of a claim's spec, given the present one.
+    /// Changes members of a claim, given its present spec.
     async fn amend(&self, name: &str, change: impl Fn(&Value) -> Value) -> Result<(), Failure> {
         for _ in 0..ROUNDS {
             // Without a claim there is nothing to note.
             let Some(Claim { object }) = self.claimed(name).await? else { return Ok(()) };
             let spec = &object.data["spec"];
-            let change = change(spec);
-            if has(spec, &change) {
+            let mut change = change(spec);
+            let annotations = json!(object.metadata.annotations);
+            if has(&json!({"metadata": {"annotations": annotations}, "spec": spec}), &change) {
                 return Ok(());
             }
-            let patch = Patch::Merge(json!({
-                "metadata": {"resourceVersion": object.resource_version()},
-                "spec": change,
-            }));
+            change["metadata"]["resourceVersion"] = json!(object.resource_version());
+            let patch = Patch::Merge(change);
             match call(self.claims().patch(name, &PatchParams::default(), &patch)).await {
                 Ok(_) | Err(CallError::NotFound) => return Ok(()),
                 Err(CallError::Conflict) => {}

@@ -100,10 +100,8 @@ impl Front {
     }
 
     /// What is kept of an order's parameters. What its template does not take, whoever carries it out says.
-    fn values(&self, request: &ProvisionRequest) -> Option<Values> {
+    fn values(&self, request: &ProvisionRequest, given: &Object) -> Option<Values> {
         let template = self.broker.templates.get(request.service_id.as_str())?;
-        let none = Object::default();
-        let given = request.parameters.as_ref().map_or(&none, osb::Sensitive::expose);
         parameters::of_order(&template.document, given).ok()
     }
 
@@ -261,9 +259,13 @@ impl Backend for Front {
         self.rights.check(&requester, creation_of_secrets(namespace.clone())).await?;
         let place = [&namespace, &request.organization_guid, &request.space_guid];
         let place = Some(place.map(ToOwned::to_owned));
-        let values = self.values(&request);
-        let asked = Asked::of(Aim::Order, &request.service_id, &request.plan_id);
-        self.adopt(call, instance, Asked { place, values, ..asked }).await?;
+        let none = Object::default();
+        let given = request.parameters.as_ref().map_or(&none, osb::Sensitive::expose);
+        let values = self.values(&request, given);
+        let (service, plan) = (&request.service_id, &request.plan_id);
+        let order = Some(self.broker.order_digest(service, plan, given));
+        let asked = Asked::of(Aim::Order, service, plan);
+        self.adopt(call, instance, Asked { place, order, values, ..asked }).await?;
         let known = self.engine.store().glance(&Key::Instance(instance.clone())).await;
         let known = known.ok().flatten().as_ref().and_then(ordered);
         if known.is_some_and(|it| namespace_of(&it) != namespace) {

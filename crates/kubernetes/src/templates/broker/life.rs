@@ -45,8 +45,11 @@ impl TemplateBroker {
         let client = requester.client(&self.client, &namespace);
         let values = parameters::of_order(&template.document, work.parameters.expose())?;
         // From here on resources exist: if a later step fails, they can be removed.
-        let claim = self.claim(&name, &namespace).await?;
-        parameters::keep(&client, &claim, &name, &values).await?;
+        let order = self.order_digest(&work.service_id, &work.plan_id, work.parameters.expose());
+        let claim = self.claim(&name, &namespace, &order).await?;
+        if !parameters::keep(&client, &claim, &name, &values).await? {
+            self.keep_anew(&client, &claim, &order, &values).await?;
+        }
         let what = format!("TemplateInstance {name}");
         let instance = self.instance(&work, &claim, &requester, &template, &values)?;
         let instances = self.instances(&client, &namespace);
@@ -67,6 +70,22 @@ impl TemplateBroker {
             timeout: await_end::timeout(&instance),
         };
         self.await_end(&ended, &work.progress).await
+    }
+
+    /// Keeps the parameters of an order of which an attempt before has kept others: those that its template took then.
+    /// An instance that it has made is gone on with as it is.
+    async fn keep_anew(
+        &self,
+        client: &Client,
+        claim: &Claim,
+        order: &str,
+        values: &Values,
+    ) -> Result<(), Failure> {
+        match claim.is_for(order) {
+            Some(true) if self.of_claim(claim).await?.is_some() => Ok(()),
+            Some(true) => parameters::keep_anew(client, claim, claim.name(), values).await,
+            Some(false) | None => Err(parameters::others(claim.name())),
+        }
     }
 
     fn instance(

@@ -60,7 +60,8 @@ pub(super) fn of_order(document: &Value, given: &Map<String, Value>) -> Result<V
     }
 }
 
-/// Makes a parameter Secret that a claim owns, in the requester's name, unless it exists.
+/// Makes a parameter Secret that a claim owns, in the requester's name, unless it exists. Whether it has these values:
+/// what is sealed with others than are there would be refused for somebody else's doing.
 ///
 /// # Errors
 /// If the requester may not, or if somebody else's Secret has that name.
@@ -69,7 +70,55 @@ pub(super) async fn keep(
     claim: &Claim,
     name: &str,
     values: &Values,
+) -> Result<bool, Failure> {
+    let (secrets, secret) = secret(client, claim, name, values)?;
+    let what = format!("Secret {name}");
+    match call(secrets.create(&PostParams::default(), &secret)).await {
+        Ok(_) => Ok(true),
+        Err(CallError::Exists) => {
+            let found = call(secrets.get(name)).await.map_err(|error| failed(&what, error))?;
+            claim.check("Secret", &found.metadata)?;
+            let data = found.data.iter().flatten().map(|(name, value)| (name.as_str(), &*value.0));
+            Ok(data.eq(values.iter().map(|(name, value)| (name.as_str(), value.as_bytes()))))
+        }
+        Err(error) => Err(failed(&what, error.of_a_secret())),
+    }
+}
+
+/// Makes a parameter Secret in the place of the one that a claim owns: it may be immutable.
+///
+/// # Errors
+/// If the requester may not remove the one, or make the other.
+pub(super) async fn keep_anew(
+    client: &Client,
+    claim: &Claim,
+    name: &str,
+    values: &Values,
 ) -> Result<(), Failure> {
+    let (secrets, secret) = secret(client, claim, name, values)?;
+    let unable = |error: CallError| failed(&format!("Secret {name}"), error.of_a_secret());
+    if let Some(found) = find(secrets.get_metadata(name)).await.map_err(unable)? {
+        claim.check("Secret", &found.metadata)?;
+        find(secrets.delete(name, &only(found.metadata.uid, None))).await.map_err(unable)?;
+    }
+    call(secrets.create(&PostParams::default(), &secret)).await.map(drop).map_err(unable)
+}
+
+/// The failure of an order whose id has the parameters of another.
+pub(super) fn others(name: &str) -> Failure {
+    let why = format!(
+        "Secret {name}: exists, with other parameters than are asked for: remove what was ordered, and order it anew"
+    );
+    Failure::new(FailureKind::Conflict, why)
+}
+
+/// A parameter Secret, and where it goes.
+fn secret(
+    client: &Client,
+    claim: &Claim,
+    name: &str,
+    values: &Values,
+) -> Result<(Api<Secret>, Secret), Failure> {
     let data: BTreeMap<&String, String> =
         values.iter().map(|(key, text)| (key, BASE64.encode(text.as_bytes()))).collect();
     let secret: Secret = serde_json::from_value(json!({
@@ -82,32 +131,7 @@ pub(super) async fn keep(
     }))
     // The error would quote a value.
     .map_err(|_| Failure::failed(format!("Secret {name}: cannot be written")))?;
-    let secrets: Api<Secret> = Api::namespaced(client.clone(), claim.namespace());
-    let what = format!("Secret {name}");
-    match call(secrets.create(&PostParams::default(), &secret)).await {
-        Ok(_) => Ok(()),
-        Err(CallError::Exists) => {
-            let found = call(secrets.get(name)).await.map_err(|error| failed(&what, error))?;
-            claim.check("Secret", &found.metadata)?;
-            is_of(&found, values, &what)
-        }
-        Err(error) => Err(failed(&what, error.of_a_secret())),
-    }
-}
-
-/// What is there of an attempt before has to have the same parameters: what is sealed with others would be refused for
-/// somebody else's doing.
-fn is_of(found: &Secret, values: &Values, what: &str) -> Result<(), Failure> {
-    let data = found.data.iter().flatten().map(|(name, value)| (name.as_str(), &*value.0));
-    match data.eq(values.iter().map(|(name, value)| (name.as_str(), value.as_bytes()))) {
-        true => Ok(()),
-        false => Err(Failure::new(
-            FailureKind::Conflict,
-            format!(
-                "{what}: exists, with other parameters than are asked for: remove what was ordered, and order it anew"
-            ),
-        )),
-    }
+    Ok((Api::namespaced(client.clone(), claim.namespace()), secret))
 }
 
 /// Removes the parameter Secrets of a claim except some, in the requester's name. Those that the requester may not

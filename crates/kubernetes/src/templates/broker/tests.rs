@@ -10,7 +10,7 @@ use http::{Method, Request, Response};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
 use kube::client::Body;
-use osb::FailureKind;
+use osb::{FailureKind, PlanId, ServiceId};
 use ring::hmac;
 use serde_json::{Value, json};
 
@@ -155,9 +155,41 @@ async fn an_interrupted_order_is_repeated_with_the_same_parameters() {
         // Two at once, of which each has asked before the other has kept anything.
         let kept = parameters::keep(&broker.client, &claim, ID, &asked).await;
         if is_owned {
-            let kept = kept.map_err(|failure| failure.kind);
-            assert_eq!(kept, if is_same { Ok(()) } else { Err(FailureKind::Conflict) }, "{name}");
+            assert_eq!(kept.map_err(|failure| failure.kind), Ok(is_same), "{name}");
         }
+    }
+}
+
+/// Parameters may be the same of two services; and a claim is made before any are kept.
+#[tokio::test]
+async fn an_interrupted_order_is_repeated_for_the_same_service_and_plan() {
+    let (broker, _) = broker(Vec::new());
+    let digest = |[service, plan]: [&str; 2], parameters: &Value| {
+        let (service, plan) = (ServiceId::new(service).unwrap(), PlanId::new(plan).unwrap());
+        broker.order_digest(&service, &plan, parameters.as_object().unwrap())
+    };
+    let page = json!({"NAME": "page"});
+    let first = digest(["s", "p"], &page);
+    for (name, order, is_same) in [
+        ("the same", digest(["s", "p"], &page), true),
+        ("another service", digest(["t", "p"], &page), false),
+        ("another plan", digest(["s", "q"], &page), false),
+        ("other parameters", digest(["s", "p"], &json!({"NAME": "shop"})), false),
+        ("none", digest(["s", "p"], &json!({})), false),
+    ] {
+        let mut claim = claim("u-1");
+        claim["metadata"]["annotations"] = json!({"template.manciple.dev/order": first});
+        let has = vec![("/brokertemplateinstances/".to_owned() + ID, claim)];
+        let (broker, _) = self::broker(has);
+        let found = broker.claimed(ID).await.unwrap().unwrap();
+        let asked = Asked { aim: Aim::Order, order: Some(order.clone()), ..Asked::default() };
+        let said = broker.is_same_order(&found, &asked).await;
+        let said = said.map_err(|error| error.kind.status());
+        assert_eq!(said, if is_same { Ok(()) } else { Err(409) }, "{name}");
+        // Two at once.
+        let claimed = broker.claim(ID, "shop", &order).await.map(drop);
+        let claimed = claimed.map_err(|failure| failure.kind);
+        assert_eq!(claimed, if is_same { Ok(()) } else { Err(FailureKind::Conflict) }, "{name}");
     }
 }
 

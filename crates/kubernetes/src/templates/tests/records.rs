@@ -5,8 +5,9 @@ use ring::hmac;
 use serde_json::{Value, json};
 
 use super::{key, of, seen};
-use crate::templates::record::{self, Record, StoredRecord};
+use crate::templates::record::{self, Record, StoredRecord, Values};
 use crate::templates::resource::{Instance, Key};
+use crate::templates::values::{generated_again, stay, template};
 
 #[test]
 fn a_record_is_of_one_instance_and_of_nobody_else() {
@@ -124,6 +125,42 @@ fn a_template_that_says_of_which_revision_it_is_is_that() {
     assert!(record::is_what_it_says(&said(9, 1), &read(&secret)).is_err());
     assert!(record::is_what_it_says(&said(2, 2), &read(&secret)).is_ok(), "the others are kept");
     assert_eq!(record::of_revision(json!([]), 1), json!([]), "what is no template stays");
+}
+
+/// A password is generated, given, and rolled back to what it was; then somebody gives none.
+#[test]
+fn what_was_generated_is_so_again_after_a_rollback_over_what_was_given() {
+    let parameter = json!({"name": "PASSWORD", "generate": "expression", "from": "[a-z]{8}"});
+    let spec = json!({"template": {"objects": [], "parameters": [parameter]}});
+    let instance = Instance::of(seen("1", &json!({"spec": spec}))).unwrap();
+    let record = |revision: u64, value: &str, generated: Option<&[&str]>| {
+        let mut record = Record::of(&instance, &[], String::new(), String::new());
+        record.revision = revision;
+        record.parameters.insert("PASSWORD".to_owned(), value.to_owned());
+        record.generated = generated.map(|it| it.iter().map(|it| (*it).to_owned()).collect());
+        record
+    };
+    let again = |revision: u64| record::of_revision(spec["template"].clone(), revision);
+    let noted: Option<&[&str]> = Some(&["PASSWORD"]);
+    for (name, was, ordered, given, is_generated) in [
+        ("a rollback", noted, again(1), "made", true),
+        ("a rollback of one from before that was noted", None, again(1), "made", true),
+        ("a rollback to what was given", Some(&[][..]), again(1), "made", false),
+        ("a rollback, and another value", noted, again(1), "other", false),
+        ("the same value, given", noted, spec["template"].clone(), "made", false),
+        ("a rollback to what is not kept", noted, again(7), "made", false),
+    ] {
+        let first = StoredRecord::new(record(1, "made", was), instance.spec());
+        let given_since = record(2, "given", Some(&[]));
+        let second = first.next(given_since, instance.spec(), &of(), &key());
+        let given = Values::from([("PASSWORD".to_owned(), given.to_owned())]);
+        let order = json!({"template": ordered});
+        let mut template = template(&order).unwrap();
+        template.set_all(&given);
+        let again = generated_again(&order["template"], &second);
+        let generated = stay(&mut template, &given, &again, Some(&second.record), || None);
+        assert_eq!(generated.contains("PASSWORD"), is_generated, "{name}");
+    }
 }
 
 /// As the garbage collector leaves what it lets be.

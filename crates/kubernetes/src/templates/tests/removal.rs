@@ -161,7 +161,7 @@ async fn of_what_was_just_made_goes_what_does_not_stay_and_is_known_to_nobody_el
         if is_gone {
             server.lock().unwrap().refuses = |path, _| path.ends_with("/i").then_some(404);
         }
-        controller.leave(&known, vec![made("u-r")]).await;
+        controller.leave(&known, vec![made("u-r")], &[]).await;
         let writes = &server.lock().unwrap().writes;
         let is_removed = writes.iter().any(|it| it.starts_with("DELETE"));
         assert_eq!(is_removed, expected, "{name}: {writes:?}");

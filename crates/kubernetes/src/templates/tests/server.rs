@@ -7,7 +7,7 @@ use http::{Method, Request, Response};
 use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Semaphore;
 
 use super::{key, of};
 use crate::server_time::ServerTime;
@@ -119,7 +119,7 @@ pub(super) fn controller(server: &Arc<Mutex<Server>>) -> Controller {
         looks: Semaphore::new(1),
         large: Arc::new(Semaphore::new(1)),
         heavy: Semaphore::new(HEAVY_AT_ONCE),
-        stray: Notify::new(),
+        strays: Default::default(),
         led_since: Mutex::new(Some(Instant::now())),
     }
 }

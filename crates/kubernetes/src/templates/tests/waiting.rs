@@ -1,6 +1,7 @@
 //! What large instances are kept from, and when all that is waited for is there.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
@@ -35,6 +36,59 @@ async fn one_that_waits_goes_on_where_there_is_no_room_for_what_it_waits_for() {
     let status = server.lock().unwrap().instance["status"].clone();
     assert_eq!(status["conditions"][0]["reason"], "Waiting", "{status}");
     assert_eq!(status["objects"][0].get("message"), None, "{status}");
+}
+
+/// How many writes of a status fail yet, and the status code of those.
+static FAILS: AtomicUsize = AtomicUsize::new(0);
+static CODE: AtomicUsize = AtomicUsize::new(0);
+
+fn fails(path: &str, _: &Value) -> Option<u16> {
+    let is_write = path.ends_with("/status");
+    let less = |left: usize| left.checked_sub(1);
+    let fails = is_write && FAILS.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).is_ok();
+    fails.then(|| u16::try_from(CODE.load(Ordering::SeqCst)).unwrap())
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_waited_for_is_told_though_writing_it_fails_twice() {
+    for (name, code, count, is_told) in [
+        ("once", 500, 1, true),
+        ("twice", 500, 2, true),
+        ("three times", 500, 3, false),
+        ("somebody wrote it in between", 409, 2, true),
+        ("somebody writes it all the time", 409, 3, false),
+    ] {
+        let server = server();
+        server.lock().unwrap().refuses = fails;
+        FAILS.store(count, Ordering::SeqCst);
+        CODE.store(code, Ordering::SeqCst);
+        let controller = controller(&server);
+        controller.table().learn(seen("1", &json!({})));
+        let instance = controller.known(&of()).unwrap();
+        let said =
+            controller.say_waiting(&instance, vec![made("a", State::Waiting, "for a node")]).await;
+        assert_eq!(said.is_ok(), is_told, "{name}: {said:?}");
+        let status = server.lock().unwrap().instance["status"].clone();
+        assert_eq!(status["objects"][0]["message"] == "for a node", is_told, "{name}: {status}");
+    }
+}
+
+#[tokio::test]
+async fn the_condition_says_what_each_object_waits_for() {
+    let server = server();
+    let controller = controller(&server);
+    controller.table().learn(seen("1", &json!({})));
+    let instance = controller.known(&of()).unwrap();
+    let made = vec![
+        made("a", State::Waiting, "the pod is Pending; container c: image i:1: ErrImagePull"),
+        made("b", State::Waiting, ""),
+        made("c", State::Ready, ""),
+    ];
+    controller.say_waiting(&instance, made).await.unwrap();
+    let said = server.lock().unwrap().instance["status"]["conditions"][0]["message"].clone();
+    let words = "Waiting for instantiated objects to report ready\n\
+                 Pod a: the pod is Pending; container c: image i:1: ErrImagePull";
+    assert_eq!(said, words);
 }
 
 #[test]
